@@ -1,0 +1,3 @@
+module github.com/gorxe/gorxe
+
+go 1.26.0
