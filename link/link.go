@@ -1,0 +1,95 @@
+// Package link is the seam between a NIC and whatever carries its packets.
+//
+// A link moves bursts out (wire.Burst, sealed) and datagrams in
+// (wire.Datagram, unproven). It knows nothing of queue pairs. Its
+// implementations are the packages below this one; each Open returns one link
+// per shard of the NIC.
+//
+// The package imports only wire.
+package link
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/gorxe/gorxe/wire"
+)
+
+// ErrClosed is returned by every method of a link that was closed.
+var ErrClosed = errors.New("link: closed")
+
+// Link is one shard's way to the network. Recv, Send and Wait are called by
+// one goroutine at a time, but Send and Recv may each run beside Wait; Wake
+// and Close may be called by anyone at any time.
+type Link interface {
+	// Info describes the link. It does not change.
+	Info() Info
+
+	// Recv fills ds with datagrams that have arrived and returns how many; 0
+	// when there are none. It never blocks. Payloads are borrowed until the
+	// next Recv.
+	Recv(ds []wire.Datagram) (int, error)
+
+	// Send sends sealed bursts, borrowed for the call, and returns how many
+	// segments it took, counted through the bursts in order. It never blocks.
+	// Fewer than offered, without an error, means that there is no room: Wait
+	// then also returns when there is some.
+	Send(bs []*wire.Burst) (int, error)
+
+	// Wait blocks until a datagram may have arrived, there is room after a
+	// short send, Wake was called, or d has passed; d < 0 means for ever. It
+	// may return early.
+	Wait(d time.Duration) error
+
+	// Wake ends a Wait in progress, or the next one.
+	Wake()
+
+	// Close releases the link. A second call does nothing.
+	Close() error
+}
+
+// Info describes a link.
+type Info struct {
+	Name string // "udp", "packet", "mem"
+
+	// Exact4 and Exact6 tell whether the ICRC check of received packets is
+	// exact, or bounded because the IPv4 identification is hidden.
+	Exact4, Exact6 bool
+
+	// IDs is what bursts are sealed for.
+	IDs wire.IDPolicy
+
+	MaxSegments int // segments in a burst
+	MaxBytes    int // octets of UDP payload in a burst, all segments together
+	MaxBursts   int // bursts in one Send that are worth handing over at once
+	Window      int // packets in flight that the receive buffer bears
+	MTU         int // octets of the largest IP packet
+
+	// Missing says what the link does without, why, and what to do about it;
+	// one sentence each.
+	Missing []string
+}
+
+// Stats counts what a link has done, in packets unless said otherwise.
+type Stats struct {
+	RxPackets, RxBytes uint64
+	TxPackets, TxBytes uint64
+
+	RxDropped uint64 // lost here for want of room
+	RxInvalid uint64 // refused here as no RoCEv2 packet
+	TxErrors  uint64 // taken by Send and refused by the system
+	TxShort   uint64 // sends that found too little room, in calls
+}
+
+// StatsReader is a link that counts.
+type StatsReader interface{ Stats() Stats }
+
+// PortResolver is a link that cannot use every UDP source port. The port is
+// part of the ICRC, so a flow asks for its port before it is sealed.
+type PortResolver interface {
+	// ResolvePort returns the source port that packets from src leave from
+	// when want is asked for. The answer for a pair does not change while
+	// the link is open.
+	ResolvePort(src netip.Addr, want uint16) (uint16, error)
+}
