@@ -1,0 +1,210 @@
+package pcap
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	when   = time.Unix(1700000000, 123456000).UTC()
+	frames = [][]byte{{1, 2, 3, 4}, {5}, bytes.Repeat([]byte{0xab}, 9000)}
+)
+
+func writePcap(t *testing.T, nano bool) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := pcapgo.NewWriter(&b)
+	if nano {
+		w = pcapgo.NewWriterNanos(&b)
+	}
+	require.NoError(t, w.WriteFileHeader(65536, layers.LinkTypeEthernet))
+	for _, f := range frames {
+		require.NoError(t, w.WritePacket(gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(f), Length: len(f) + 2}, f))
+	}
+	return b.Bytes()
+}
+
+func writePcapng(t *testing.T, link layers.LinkType) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := pcapgo.NewNgWriter(&b, link)
+	require.NoError(t, err)
+	for _, f := range frames {
+		require.NoError(t, w.WritePacket(gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(f), Length: len(f) + 2}, f))
+	}
+	require.NoError(t, w.Flush())
+	return b.Bytes()
+}
+
+func readAll(r *Reader) (out []Frame, err error) {
+	for {
+		f, err := r.Next()
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, f)
+	}
+}
+
+func gzipped(b []byte) []byte {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write(b)
+	w.Close()
+	return z.Bytes()
+}
+
+func TestFormats(t *testing.T) {
+	pcapMicro := writePcap(t, false)
+	for name, c := range map[string]struct {
+		file []byte
+		link Link
+	}{
+		"pcap":       {pcapMicro, Ethernet},
+		"pcap nanos": {writePcap(t, true), Ethernet},
+		"pcap gzip":  {gzipped(pcapMicro), Ethernet},
+		"pcapng":     {writePcapng(t, layers.LinkTypeEthernet), Ethernet},
+		"pcapng raw": {writePcapng(t, layers.LinkTypeRaw), Raw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(bytes.NewReader(c.file), "x")
+			require.NoError(t, err)
+			got, err := readAll(r)
+			require.NoError(t, err)
+			require.Len(t, got, len(frames))
+			for i, f := range got {
+				require.Equal(t, Frame{Number: i + 1, Time: when, Link: c.link, Data: frames[i], Len: len(frames[i]) + 2}, f)
+			}
+		})
+	}
+}
+
+// Link types above 255 do not fit gopacket's type.
+func TestSLL2(t *testing.T) {
+	p := writePcap(t, false)
+	binary.LittleEndian.PutUint32(p[20:], uint32(SLL2))
+	r, err := NewReader(bytes.NewReader(p), "x")
+	require.NoError(t, err)
+	f, err := r.Next()
+	require.NoError(t, err)
+	require.Equal(t, SLL2, f.Link)
+
+	ng := writePcapng(t, layers.LinkTypeEthernet)
+	shb := binary.LittleEndian.Uint32(ng[4:])
+	binary.LittleEndian.PutUint16(ng[shb+8:], uint16(SLL2))
+	r, err = NewReader(bytes.NewReader(ng), "x")
+	require.NoError(t, err)
+	f, err = r.Next()
+	require.NoError(t, err)
+	require.Equal(t, SLL2, f.Link)
+}
+
+func TestHex(t *testing.T) {
+	const text = "# comment\n\n01020304\r\n# another\n05\n" // either line ending
+	for name, link := range map[string]Link{"a.hex": Ethernet, "a-l3.hex": Raw} {
+		r, err := NewReader(strings.NewReader(text), name)
+		require.NoError(t, err)
+		got, err := readAll(r)
+		require.NoError(t, err)
+		require.Equal(t, []Frame{
+			{Number: 1, Link: link, Data: []byte{1, 2, 3, 4}, Len: 4},
+			{Number: 2, Link: link, Data: []byte{5}, Len: 1},
+		}, got)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	p := writePcap(t, false)
+	for name, c := range map[string]struct {
+		file   string
+		format bool   // wraps ErrFormat
+		want   string // part of the text
+		good   int    // frames before the error
+	}{
+		"empty":           {"", true, "empty", 0},
+		"binary":          {"\x7fELF\x02\x01\x01", true, "7f 45 4c 46", 0},
+		"text":            {"hello, world\n", true, "not a pcap", 0},
+		"header cut":      {string(p[:20]), false, "cut short", 0},
+		"in frame 1":      {string(p[:24+10]), false, "ends inside frame 1", 0},
+		"in frame 2":      {string(p[:24+16+4+16]), false, "ends inside frame 2", 1},
+		"hex digit":       {"0102\n01zz\n", false, "line 2", 1},
+		"hex odd":         {"0102\n012\n", false, "line 2", 1},
+		"pcapng cut":      {string(writePcapng(t, layers.LinkTypeEthernet)[:20]), false, "pcapng", 0},
+		"broken gzip":     {"\x1f\x8bxx", false, "gzip", 0},
+		"huge frame":      {string(p[:24]) + "\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x7f\xff\xff\xff\x7f", false, "frame 1", 0},
+		"gzip of nothing": {string(gzipped(nil)), true, "not a pcap", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(strings.NewReader(c.file), "NAME")
+			var got []Frame
+			if err == nil {
+				got, err = readAll(r)
+			}
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "NAME")
+			require.Equal(t, c.format, errors.Is(err, ErrFormat))
+			require.Len(t, got, c.good)
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	_, err := Open(filepath.Join(t.TempDir(), "missing"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	name := filepath.Join(t.TempDir(), "x.pcap")
+	require.NoError(t, os.WriteFile(name, writePcap(t, false), 0o600))
+	r, err := Open(name)
+	require.NoError(t, err)
+	got, err := readAll(r)
+	require.NoError(t, err)
+	require.Len(t, got, len(frames))
+	require.NoError(t, r.Close())
+}
+
+// FuzzReader: any octets give frames or an error, and no panic.
+func FuzzReader(f *testing.F) {
+	var b bytes.Buffer
+	w := pcapgo.NewWriter(&b)
+	w.WriteFileHeader(65536, layers.LinkTypeEthernet)
+	w.WritePacket(gopacket.CaptureInfo{Timestamp: when, CaptureLength: 4, Length: 4}, frames[0])
+	f.Add(b.Bytes())
+	var n bytes.Buffer
+	ng, _ := pcapgo.NewNgWriter(&n, layers.LinkTypeEthernet)
+	ng.WritePacket(gopacket.CaptureInfo{Timestamp: when, CaptureLength: 4, Length: 4}, frames[0])
+	ng.Flush()
+	f.Add(n.Bytes())
+	f.Add([]byte("# x\n0102\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		r, err := NewReader(bytes.NewReader(file), "x")
+		if err != nil {
+			return
+		}
+		for range len(file) + 1 {
+			fr, err := r.Next()
+			if err != nil {
+				return
+			}
+			if len(fr.Data) > maxFrame {
+				t.Fatalf("frame of %d octets", len(fr.Data))
+			}
+		}
+		t.Fatal("more frames than octets")
+	})
+}
