@@ -1,0 +1,273 @@
+package verbs
+
+import (
+	"fmt"
+	"strings"
+)
+
+// QPCap is the capacity of a queue pair. Zero fields mean the defaults in
+// parentheses.
+type QPCap struct {
+	MaxSendWR  int // (128)
+	MaxRecvWR  int // (128)
+	MaxSendSGE int // (4)
+	MaxRecvSGE int // (4)
+	MaxInline  int // octets (64)
+}
+
+// WithDefaults returns c with its zero fields filled in, and an error for a
+// field beyond the limits.
+func (c QPCap) WithDefaults() (QPCap, error) {
+	set := func(v *int, def, limit int, name string) error {
+		if *v == 0 {
+			*v = def
+		}
+		if *v < 0 || *v > limit {
+			return fmt.Errorf("verbs: QPCap.%s is %d, the limit is %d", name, *v, limit)
+		}
+		return nil
+	}
+	for _, f := range []struct {
+		v          *int
+		def, limit int
+		name       string
+	}{
+		{&c.MaxSendWR, 128, MaxQPWR, "MaxSendWR"}, {&c.MaxRecvWR, 128, MaxQPWR, "MaxRecvWR"},
+		{&c.MaxSendSGE, 4, MaxSGE, "MaxSendSGE"}, {&c.MaxRecvSGE, 4, MaxSGE, "MaxRecvSGE"}, {&c.MaxInline, 64, MaxInline, "MaxInline"},
+	} {
+		if err := set(f.v, f.def, f.limit, f.name); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// AV is an address vector: where a connection or a datagram goes.
+type AV struct {
+	DGID         GID
+	SGIDIndex    int
+	TrafficClass uint8
+	HopLimit     uint8 // 0 means 64
+	FlowLabel    uint32
+}
+
+// QPAttr is the set of attributes of a queue pair that Modify changes and
+// Query returns.
+type QPAttr struct {
+	State           QPState
+	CurState        QPState
+	PathMTU         MTU
+	DestQPN         uint32
+	RQPSN           uint32 // first PSN expected
+	SQPSN           uint32 // first PSN sent
+	Access          Access
+	AV              AV
+	PKeyIndex       int
+	Port            int
+	QKey            uint32
+	MaxRdAtomic     int   // READs and atomics outstanding as requester
+	MaxDestRdAtomic int   // and as responder
+	MinRNRTimer     uint8 // code 0..31 that RNR NAKs carry; 0 is 655.36 ms
+	Timeout         uint8 // 4.096 us * 2^Timeout; 0 never
+	RetryCnt        uint8 // 0..7, literally
+	RNRRetry        uint8 // 0..6, 7 is infinite
+}
+
+// AttrMask says which attributes a Modify sets; values as ibv_qp_attr_mask.
+type AttrMask uint32
+
+const (
+	AttrState           AttrMask = 1 << 0
+	AttrAccess          AttrMask = 1 << 3
+	AttrPKeyIndex       AttrMask = 1 << 4
+	AttrPort            AttrMask = 1 << 5
+	AttrQKey            AttrMask = 1 << 6
+	AttrAV              AttrMask = 1 << 7
+	AttrPathMTU         AttrMask = 1 << 8
+	AttrTimeout         AttrMask = 1 << 9
+	AttrRetryCnt        AttrMask = 1 << 10
+	AttrRNRRetry        AttrMask = 1 << 11
+	AttrRQPSN           AttrMask = 1 << 12
+	AttrMaxRdAtomic     AttrMask = 1 << 13
+	AttrMinRNRTimer     AttrMask = 1 << 15
+	AttrSQPSN           AttrMask = 1 << 16
+	AttrMaxDestRdAtomic AttrMask = 1 << 17
+	AttrDestQPN         AttrMask = 1 << 20
+)
+
+var attrNames = []struct {
+	m    AttrMask
+	name string
+}{
+	{AttrState, "State"}, {AttrAccess, "Access"}, {AttrPKeyIndex, "PKeyIndex"}, {AttrPort, "Port"}, {AttrQKey, "QKey"}, {AttrAV, "AV"},
+	{AttrPathMTU, "PathMTU"}, {AttrTimeout, "Timeout"}, {AttrRetryCnt, "RetryCnt"}, {AttrRNRRetry, "RNRRetry"}, {AttrRQPSN, "RQPSN"},
+	{AttrMaxRdAtomic, "MaxRdAtomic"}, {AttrMinRNRTimer, "MinRNRTimer"}, {AttrSQPSN, "SQPSN"}, {AttrMaxDestRdAtomic, "MaxDestRdAtomic"},
+	{AttrDestQPN, "DestQPN"},
+}
+
+func (m AttrMask) String() string {
+	var s []string
+	for _, a := range attrNames {
+		if m&a.m != 0 {
+			s = append(s, a.name)
+		}
+	}
+	return strings.Join(s, "|")
+}
+
+// transition is one row of the state table: what must and what may be set.
+type transition struct {
+	from, to QPState
+	types    []QPType
+	need     AttrMask
+	may      AttrMask
+}
+
+// transitions is IBA table 91 for the services there are. Any state may go to
+// RESET and to ERR.
+//
+//	RESET --> INIT --> RTR --> RTS <--> SQD
+//	  ^                         | ^
+//	  |                         v | (UC, UD)
+//	  +---- any      any -> ERR SQE
+var transitions = []transition{
+	{StateReset, StateInit, []QPType{RC, UC}, AttrPKeyIndex | AttrPort | AttrAccess, 0},
+	{StateReset, StateInit, []QPType{UD}, AttrPKeyIndex | AttrPort | AttrQKey, 0},
+	{StateInit, StateInit, []QPType{RC, UC}, 0, AttrPKeyIndex | AttrPort | AttrAccess},
+	{StateInit, StateInit, []QPType{UD}, 0, AttrPKeyIndex | AttrPort | AttrQKey},
+	{StateInit, StateRTR, []QPType{RC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer, AttrAccess | AttrPKeyIndex},
+	{StateInit, StateRTR, []QPType{UC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, AttrAccess | AttrPKeyIndex},
+	{StateInit, StateRTR, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey},
+	{StateRTR, StateRTS, []QPType{RC}, AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic, AttrAccess | AttrMinRNRTimer},
+	{StateRTR, StateRTS, []QPType{UC}, AttrSQPSN, AttrAccess},
+	{StateRTR, StateRTS, []QPType{UD}, AttrSQPSN, AttrQKey},
+	{StateRTS, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer},
+	{StateRTS, StateRTS, []QPType{UC}, 0, AttrAccess},
+	{StateRTS, StateRTS, []QPType{UD}, 0, AttrQKey},
+	{StateRTS, StateSQD, []QPType{RC, UC, UD}, 0, 0},
+	{StateSQD, StateRTS, []QPType{RC, UC, UD}, 0, AttrAccess | AttrMinRNRTimer | AttrQKey},
+	{StateSQD, StateSQD, []QPType{RC}, 0, AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic | AttrMaxDestRdAtomic | AttrAccess | AttrMinRNRTimer | AttrPKeyIndex},
+	{StateSQD, StateSQD, []QPType{UC, UD}, 0, AttrAV | AttrAccess | AttrPKeyIndex | AttrQKey},
+	{StateSQE, StateRTS, []QPType{UC, UD}, 0, AttrAccess | AttrQKey},
+}
+
+// CheckTransition says whether a queue pair of type t may go from one state
+// to another with these attributes, and what is missing or too much.
+func CheckTransition(t QPType, from, to QPState, mask AttrMask) error {
+	if to == StateReset || to == StateErr {
+		return nil
+	}
+	mask &^= AttrState
+	for _, r := range transitions {
+		if r.from != from || r.to != to || !contains(r.types, t) {
+			continue
+		}
+		if miss := r.need &^ mask; miss != 0 {
+			return fmt.Errorf("%w: %v QP from %v to %v needs %v as well", ErrState, t, from, to, miss)
+		}
+		if extra := mask &^ (r.need | r.may); extra != 0 {
+			return fmt.Errorf("%w: %v QP from %v to %v does not take %v", ErrState, t, from, to, extra)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: a %v QP does not go from %v to %v (RESET, INIT, RTR, RTS is the way up)", ErrState, t, from, to)
+}
+
+func contains(s []QPType, t QPType) bool {
+	for _, x := range s {
+		if x == t {
+			return true
+		}
+	}
+	return false
+}
+
+// DeviceAttr is what ibv_query_device tells, as far as it has a meaning here.
+type DeviceAttr struct {
+	Name          string
+	FWVer         string
+	NodeGUID      uint64
+	MaxMRSize     uint64
+	VendorID      uint32
+	MaxQP         int
+	MaxQPWR       int
+	MaxSGE        int
+	MaxCQ         int
+	MaxCQE        int
+	MaxMR         int
+	MaxPD         int
+	MaxQPRdAtom   int
+	MaxInitRdAtom int
+	MaxSRQ        int
+	MaxAH         int
+	LocalAckDelay int
+	PhysPorts     int
+	Shards        int
+	AtomicHCA     bool
+	Link          string // "udp", "packet", "mem"
+	ICRC          string // strength of the check of received packets, in words
+	Missing       []string
+}
+
+// PortAttr is what ibv_query_port tells.
+type PortAttr struct {
+	State      string // "PORT_ACTIVE (4)"
+	Active     bool
+	MaxMTU     MTU
+	ActiveMTU  MTU
+	GIDTblLen  int
+	PKeyTblLen int
+	LinkLayer  string
+	NetDev     string
+	NetMTU     int
+	SpeedMbit  int // 0 unknown
+}
+
+// EventType is a kind of asynchronous event; values as ibv_event_type.
+type EventType uint8
+
+const (
+	EventCQErr       EventType = 0
+	EventQPFatal     EventType = 1
+	EventQPReqErr    EventType = 2
+	EventQPAccessErr EventType = 3
+	EventCommEst     EventType = 4
+	EventSQDrained   EventType = 5
+	EventDeviceFatal EventType = 8
+	EventPortActive  EventType = 9
+	EventPortErr     EventType = 10
+	EventLastWQE     EventType = 16
+)
+
+func (t EventType) String() string {
+	switch t {
+	case EventCQErr:
+		return "CQ error"
+	case EventQPFatal:
+		return "QP fatal"
+	case EventQPReqErr:
+		return "QP invalid request"
+	case EventQPAccessErr:
+		return "QP access error"
+	case EventCommEst:
+		return "communication established"
+	case EventSQDrained:
+		return "send queue drained"
+	case EventDeviceFatal:
+		return "device fatal"
+	case EventPortActive:
+		return "port active"
+	case EventPortErr:
+		return "port error"
+	case EventLastWQE:
+		return "last WQE reached"
+	}
+	return fmt.Sprintf("EventType(%d)", uint8(t))
+}
+
+// AsyncEvent is an asynchronous event of a device.
+type AsyncEvent struct {
+	Type EventType
+	QPN  uint32 // of queue pair events
+	CQ   Handle // of completion queue events
+}

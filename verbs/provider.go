@@ -1,0 +1,122 @@
+package verbs
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Handle names an object of a provider; 0 is none.
+type Handle uint32
+
+// Provider is what a Context works through: a NIC in this process, or the
+// client of one in another. Its three parts are separate so that each stays
+// small enough to fake.
+type Provider interface {
+	Admin
+	Objects
+	Datapath
+}
+
+// Admin describes the device and ends it.
+type Admin interface {
+	QueryDevice() (DeviceAttr, error)
+	QueryPort() (PortAttr, error)
+	// GIDs returns the GID table, index by index.
+	GIDs() ([]GIDEntry, error)
+	// ChooseGID returns the index of the GID to reach peer from.
+	ChooseGID(peer netip.Addr) (int, error)
+	Counters() (map[string]uint64, error)
+	Events() <-chan AsyncEvent
+	Close() error
+}
+
+// Objects creates and destroys. Ring memory is made by the provider, since it
+// may have to be shared with another process.
+type Objects interface {
+	AllocPD() (Handle, error)
+	RegMR(MRReq) (MRInfo, error)
+	CreateCQ(CQConfig) (CQInfo, error)
+	CreateQP(QPReq) (QPInfo, error)
+	ModifyQP(h Handle, a *QPAttr, m AttrMask) error
+	QueryQP(h Handle) (QPAttr, QPStats, error)
+	Destroy(k ObjectKind, h Handle) error
+}
+
+// Datapath is called for every post and poll.
+type Datapath interface {
+	// Doorbell says that send requests were posted to a queue pair, and
+	// drives its shard if nobody else does. A receive doorbell is needed
+	// only in the ERR state, where what is posted is flushed.
+	Doorbell(h Handle)
+	// Progress drives a completion queue's shard if nobody else does.
+	Progress(cq Handle)
+	// WaitCQ returns when the queue has completions, ctx ends or the device
+	// fails. It drives the shard for a short while before it blocks.
+	WaitCQ(ctx context.Context, cq Handle, q *CompQueue, solicited bool) error
+}
+
+// ObjectKind is a kind of object.
+type ObjectKind uint8
+
+const (
+	KindPD ObjectKind = iota + 1
+	KindMR
+	KindCQ
+	KindQP
+	KindSRQ
+)
+
+// MRReq asks for a memory region. With Mem the region is that memory; without,
+// the provider makes Len octets.
+type MRReq struct {
+	PD     Handle
+	Mem    []byte
+	Len    int
+	Access Access
+	// IOVA is the address that work requests and peers use for the first
+	// octet; with DefaultIOVA the memory's own address.
+	IOVA        uint64
+	DefaultIOVA bool
+}
+
+// MRInfo describes a registered region.
+type MRInfo struct {
+	Handle Handle
+	Mem    []byte
+	IOVA   uint64
+	LKey   uint32
+	RKey   uint32
+}
+
+// CQConfig describes a completion queue.
+type CQConfig struct {
+	Depth  int // completions, rounded up to a power of two (256)
+	Vector int // shard (0)
+}
+
+// CQInfo describes a created completion queue.
+type CQInfo struct {
+	Handle Handle
+	Ring   []byte
+}
+
+// QPReq asks for a queue pair.
+type QPReq struct {
+	PD             Handle
+	SendCQ, RecvCQ Handle
+	Type           QPType
+	Cap            QPCap
+	SigAll         bool
+}
+
+// QPInfo describes a created queue pair.
+type QPInfo struct {
+	Handle   Handle
+	QPN      uint32
+	PSN      uint32 // a random first PSN
+	SendRing []byte
+	RecvRing []byte
+}
+
+// QPStats are counters of one queue pair by name.
+type QPStats map[string]uint64

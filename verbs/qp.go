@@ -1,0 +1,234 @@
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+)
+
+// QPConfig describes a queue pair.
+type QPConfig struct {
+	Type           QPType // RC when zero
+	SendCQ, RecvCQ *CQ
+	Cap            QPCap
+	SignalAll      bool // every send request completes, whatever its flags
+}
+
+// QP is a queue pair.
+type QP struct {
+	pd   *PD
+	info QPInfo
+	typ  QPType
+	cap  QPCap
+
+	sqMu sync.Mutex
+	sq   *SendQueue
+	rqMu sync.Mutex
+	rq   *RecvQueue
+
+	stMu  sync.Mutex
+	state QPState
+}
+
+// QPN returns the queue pair number.
+func (q *QP) QPN() uint32 { return q.info.QPN }
+
+// Type returns the transport service.
+func (q *QP) Type() QPType { return q.typ }
+
+// Cap returns the capacity it was created with.
+func (q *QP) Cap() QPCap { return q.cap }
+
+// Endpoint returns what the peer at an address must know: QPN, a random first
+// PSN, and the GID from which that peer is reached.
+func (q *QP) Endpoint(peer netip.Addr) (Endpoint, error) {
+	g, err := q.pd.ctx.ChooseGID(peer)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return Endpoint{QPN: q.info.QPN, PSN: q.info.PSN, GID: g.GID, GIDIndex: g.Index}, nil
+}
+
+// ConnectOptions are the attributes of a connection. The zero value as a whole
+// stands for DefaultConnectOptions; otherwise every field counts as it is, a
+// Timeout of 0 meaning never and an RNRRetry of 0 failing at once.
+type ConnectOptions struct {
+	PathMTU         MTU // 0 means the port's active MTU
+	Access          Access
+	MaxRdAtomic     int
+	MaxDestRdAtomic int
+	MinRNRTimer     uint8
+	Timeout         uint8
+	RetryCnt        uint8
+	RNRRetry        uint8
+	TrafficClass    uint8
+	HopLimit        uint8
+}
+
+// DefaultConnectOptions returns defaults that do not hurt: timeout 14 (67 ms),
+// retry count 7, infinite RNR retries, RNR timer 12 (0.64 ms), 16 READs and
+// atomics each way, all remote access.
+func DefaultConnectOptions() ConnectOptions {
+	return ConnectOptions{
+		Access: AccessAll, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: 64,
+	}
+}
+
+// Connect takes an RC or UC queue pair from RESET through INIT and RTR to RTS.
+// Local is what Endpoint returned and the peer was told.
+func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
+	if o == (ConnectOptions{}) {
+		o = DefaultConnectOptions()
+	}
+	if o.PathMTU == 0 {
+		p, err := q.pd.ctx.Port()
+		if err != nil {
+			return err
+		}
+		o.PathMTU = p.ActiveMTU
+	}
+	a := QPAttr{
+		State: StateInit, Port: 1, Access: o.Access, PathMTU: o.PathMTU, DestQPN: remote.QPN, RQPSN: remote.PSN, SQPSN: local.PSN,
+		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit},
+		MaxRdAtomic: o.MaxRdAtomic, MaxDestRdAtomic: o.MaxDestRdAtomic,
+		MinRNRTimer: o.MinRNRTimer, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry,
+	}
+	if err := q.Modify(&a, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
+		return err
+	}
+	rtr, rts := AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN, AttrState|AttrSQPSN
+	if q.typ == RC {
+		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer
+		rts |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+	}
+	a.State = StateRTR
+	if err := q.Modify(&a, rtr); err != nil {
+		return err
+	}
+	a.State = StateRTS
+	return q.Modify(&a, rts)
+}
+
+// Modify changes attributes, and the state when m has AttrState. It returns an
+// error that names what is missing, too much or out of range.
+func (q *QP) Modify(a *QPAttr, m AttrMask) error {
+	q.stMu.Lock()
+	defer q.stMu.Unlock()
+	if m&AttrState != 0 && a.State == StateReset {
+		q.sqMu.Lock()
+		defer q.sqMu.Unlock()
+		q.rqMu.Lock()
+		defer q.rqMu.Unlock()
+		if err := q.pd.ctx.p.ModifyQP(q.info.Handle, a, m); err != nil {
+			return err
+		}
+		q.sq.Reset()
+		q.rq.Reset()
+		q.state = StateReset
+		return nil
+	}
+	if err := q.pd.ctx.p.ModifyQP(q.info.Handle, a, m); err != nil {
+		return err
+	}
+	if m&AttrState != 0 {
+		q.state = a.State
+	}
+	return nil
+}
+
+// Query returns all attributes; State is the current state.
+func (q *QP) Query() (QPAttr, error) {
+	a, _, err := q.pd.ctx.p.QueryQP(q.info.Handle)
+	return a, err
+}
+
+// Stats returns the queue pair's counters by name.
+func (q *QP) Stats() (QPStats, error) {
+	_, s, err := q.pd.ctx.p.QueryQP(q.info.Handle)
+	return s, err
+}
+
+// PostSend posts send requests in order and returns how many were taken; when
+// that is fewer than all, err tells why of the next one. What was taken runs.
+// It never blocks; on success it does not allocate.
+func (q *QP) PostSend(wr []SendWR) (n int, err error) {
+	q.sqMu.Lock()
+	for n = range wr {
+		if err = q.checkSend(&wr[n]); err == nil {
+			err = q.sq.put(&wr[n])
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		n = len(wr)
+	}
+	if n > 0 {
+		q.sq.publish()
+	}
+	q.sqMu.Unlock()
+	if n > 0 {
+		q.pd.ctx.p.Doorbell(q.info.Handle)
+	}
+	return n, err
+}
+
+func (q *QP) checkSend(w *SendWR) error {
+	switch w.Opcode {
+	case WRSend, WRSendImm:
+	case WRWrite, WRWriteImm:
+		if q.typ == UD {
+			return fmt.Errorf("%w: a UD queue pair only sends", ErrInvalidWR)
+		}
+	case WRRead, WRCmpSwap, WRFetchAdd, WRSendInv:
+		if q.typ != RC {
+			return fmt.Errorf("%w: %v needs an RC queue pair, this is %v", ErrInvalidWR, w.Opcode, q.typ)
+		}
+	default:
+		return fmt.Errorf("%w: unknown opcode %d", ErrInvalidWR, w.Opcode)
+	}
+	switch q.postState() {
+	case StateReset, StateInit, StateRTR:
+		return fmt.Errorf("%w: send request posted before RTS; connect the queue pair first", ErrState)
+	}
+	return nil
+}
+
+// postState is the state as far as the program set it: enough to refuse what
+// can never be posted.
+func (q *QP) postState() QPState {
+	q.stMu.Lock()
+	defer q.stMu.Unlock()
+	return q.state
+}
+
+// PostRecv posts receive requests, like PostSend.
+func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
+	st := q.postState()
+	if st == StateReset {
+		return 0, fmt.Errorf("%w: receive request posted in RESET; Modify to INIT first", ErrState)
+	}
+	q.rqMu.Lock()
+	for n = range wr {
+		if err = q.rq.put(&wr[n]); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		n = len(wr)
+	}
+	if n > 0 {
+		q.rq.publish()
+	}
+	q.rqMu.Unlock()
+	if n > 0 {
+		q.pd.ctx.p.Doorbell(q.info.Handle)
+	}
+	return n, err
+}
+
+// Destroy frees the queue pair. On the wire it falls silent; completions that
+// are in its queues stay there.
+func (q *QP) Destroy() error { return q.pd.ctx.p.Destroy(KindQP, q.info.Handle) }

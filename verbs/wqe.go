@@ -1,0 +1,339 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+var le = binary.LittleEndian
+
+// Layout of a send WQE: one unit of header, then scatter/gather entries of 16
+// octets or inline data, in as many units as they take.
+const (
+	sqOpcode = 0  // u8
+	sqFlags  = 1  // u8
+	sqNumSGE = 2  // u8
+	sqUnits  = 3  // u8, header included
+	sqLen    = 4  // u32, octets of inline data
+	sqID     = 8  // u64
+	sqRAddr  = 16 // u64
+	sqRKey   = 24 // u32
+	sqImm    = 28 // u32
+	sqCmpAdd = 32 // u64
+	sqSwap   = 40 // u64
+	sqQPN    = 48 // u32
+	sqQKey   = 52 // u32
+	sqAH     = 56 // u32
+	sgeLen   = 16
+
+	// MaxSendUnits is the longest send WQE: a header and 32 SGEs, or 512
+	// octets of inline data.
+	MaxSendUnits = 1 + MaxSGE*sgeLen/UnitLen
+)
+
+// Layout of a receive WQE: 16 octets of header, then SGEs; a fixed number of
+// units for each ring (RecvUnits).
+const (
+	rqNumSGE = 0 // u32
+	rqID     = 8 // u64
+	rqSGE    = 16
+)
+
+// RecvUnits returns the units of a receive WQE with up to sge entries.
+func RecvUnits(sge int) int { return (rqSGE + sge*sgeLen + UnitLen - 1) / UnitLen }
+
+// SendUnits returns the units of a send WQE with up to sge entries or inline
+// octets of data.
+func SendUnits(sge, inline int) int { return 1 + (max(sge*sgeLen, inline)+UnitLen-1)/UnitLen }
+
+// Errors of posting.
+var (
+	// ErrQueueFull: as many work requests are outstanding as the queue has
+	// room for. Poll completions, or create the queue pair with a deeper one.
+	ErrQueueFull = errors.New("verbs: queue full: poll completions (unsignaled requests are retired by a later signaled one), or create the queue pair with a deeper queue")
+	// ErrInvalidWR: a work request that no queue pair can carry out.
+	ErrInvalidWR = errors.New("verbs: invalid work request")
+	// ErrState: the queue pair's state does not allow the call.
+	ErrState = errors.New("verbs: queue pair state")
+	// ErrClosed: the device or object was closed.
+	ErrClosed = errors.New("verbs: closed")
+	// ErrNotSupported: this device does not do that.
+	ErrNotSupported = errors.New("verbs: not supported")
+)
+
+// SendQueue is the producer's side of a send ring.
+type SendQueue struct {
+	ring      Ring
+	prod      uint32
+	posted    uint32 // work requests, free running
+	maxWR     uint32
+	maxSGE    int
+	maxInline int
+}
+
+// NewSendQueue wraps ring memory for posting with the capabilities c.
+func NewSendQueue(mem []byte, c QPCap) (*SendQueue, error) {
+	r, ok := MakeRing(mem)
+	if !ok {
+		return nil, errors.New("verbs: send ring memory has a wrong size or alignment")
+	}
+	return &SendQueue{ring: r, maxWR: uint32(c.MaxSendWR), maxSGE: c.MaxSendSGE, maxInline: c.MaxInline}, nil
+}
+
+// Reset forgets everything posted; the NIC's side does the same.
+func (q *SendQueue) Reset() {
+	q.prod, q.posted = 0, 0
+	q.ring.prod.Store(0)
+}
+
+// put writes one work request and returns an error if it does not fit or is
+// malformed. Publish makes it visible.
+func (q *SendQueue) put(w *SendWR) error {
+	n := len(w.SGL) * sgeLen
+	if w.Flags&SendInline != 0 {
+		if n = len(w.Inline); n > q.maxInline {
+			return fmt.Errorf("%w: %d octets of inline data, the queue pair was created for %d (QPCap.MaxInline)", ErrInvalidWR, n, q.maxInline)
+		}
+		if w.Opcode == WRRead || w.Opcode == WRCmpSwap || w.Opcode == WRFetchAdd {
+			return fmt.Errorf("%w: %v returns data and cannot be inline", ErrInvalidWR, w.Opcode)
+		}
+	} else if len(w.SGL) > q.maxSGE {
+		return fmt.Errorf("%w: %d scatter/gather entries, the queue pair was created for %d (QPCap.MaxSendSGE)", ErrInvalidWR, len(w.SGL), q.maxSGE)
+	}
+	units := uint32(1 + (n+UnitLen-1)/UnitLen)
+	if q.posted-q.ring.ret.Load() >= q.maxWR || q.prod+units-q.ring.cons.Load() > q.ring.Units() {
+		return ErrQueueFull
+	}
+	h := q.ring.unit(q.prod)
+	h[sqOpcode], h[sqFlags], h[sqUnits] = byte(w.Opcode), byte(w.Flags), byte(units)
+	le.PutUint64(h[sqID:], w.ID)
+	le.PutUint64(h[sqRAddr:], w.RemoteAddr)
+	le.PutUint32(h[sqRKey:], w.RKey)
+	le.PutUint32(h[sqImm:], w.Imm)
+	le.PutUint64(h[sqCmpAdd:], w.CompareAdd)
+	le.PutUint64(h[sqSwap:], w.Swap)
+	le.PutUint32(h[sqQPN:], w.RemoteQPN)
+	le.PutUint32(h[sqQKey:], w.RemoteQKey)
+	le.PutUint32(h[sqAH:], w.AH)
+	if w.Flags&SendInline != 0 {
+		h[sqNumSGE] = 0
+		le.PutUint32(h[sqLen:], uint32(n))
+		q.ring.copyIn(q.prod+1, w.Inline)
+	} else {
+		h[sqNumSGE] = byte(len(w.SGL))
+		le.PutUint32(h[sqLen:], 0)
+		for i, s := range w.SGL {
+			putSGE(q.ring.unit(q.prod + 1 + uint32(i/4))[i%4*sgeLen:], s)
+		}
+	}
+	q.prod += units
+	q.posted++
+	return nil
+}
+
+func (q *SendQueue) publish() { q.ring.prod.Store(q.prod) }
+
+func putSGE(b []byte, s SGE) {
+	le.PutUint64(b, s.Addr)
+	le.PutUint32(b[8:], s.Length)
+	le.PutUint32(b[12:], s.LKey)
+}
+
+func getSGE(b []byte) SGE {
+	return SGE{Addr: le.Uint64(b), Length: le.Uint32(b[8:]), LKey: le.Uint32(b[12:])}
+}
+
+// SendWQE is the NIC's copy of a send WQE. The scatter/gather entries go to a
+// buffer of the NIC's; inline data stays in the ring, at Index.
+type SendWQE struct {
+	ID         uint64
+	RemoteAddr uint64
+	CompareAdd uint64
+	Swap       uint64
+	RKey       uint32
+	Imm        uint32
+	RemoteQPN  uint32
+	RemoteQKey uint32
+	AH         uint32
+	InlineLen  uint32
+	Index      uint32 // free-running unit index of the header
+	Opcode     WROpcode
+	Flags      SendFlags
+	NumSGE     uint8
+	Units      uint8
+}
+
+// SendRing is the NIC's side of a send ring. It trusts nothing in it: indexes
+// are its own copies, and a WQE is read once.
+type SendRing struct {
+	ring Ring
+	next uint32 // next unit to fetch
+	ret  uint32 // first unit not retired
+	wrs  uint32 // work requests retired
+}
+
+// NewSendRing returns the NIC's side of ring memory.
+func NewSendRing(mem []byte) (*SendRing, bool) {
+	r, ok := MakeRing(mem)
+	return &SendRing{ring: r}, ok
+}
+
+// Reset forgets everything fetched and posted.
+func (r *SendRing) Reset() {
+	r.next, r.ret, r.wrs = 0, 0, 0
+	r.ring.prod.Store(0)
+	r.ring.cons.Store(0)
+	r.ring.ret.Store(0)
+}
+
+// Fetch copies the next WQE. more is false when there is none; ok is false
+// when what stands there is not a WQE, which ends the queue.
+//
+//gorxe:hot
+func (r *SendRing) Fetch(w *SendWQE, sgl []SGE) (more, ok bool) {
+	prod := r.ring.prod.Load()
+	avail := prod - r.next
+	if avail == 0 {
+		return false, true
+	}
+	if prod-r.ret > r.ring.Units() {
+		return true, false
+	}
+	var h [UnitLen]byte
+	copy(h[:], r.ring.unit(r.next))
+	*w = SendWQE{
+		ID: le.Uint64(h[sqID:]), RemoteAddr: le.Uint64(h[sqRAddr:]), CompareAdd: le.Uint64(h[sqCmpAdd:]),
+		Swap: le.Uint64(h[sqSwap:]), RKey: le.Uint32(h[sqRKey:]), Imm: le.Uint32(h[sqImm:]),
+		RemoteQPN: le.Uint32(h[sqQPN:]), RemoteQKey: le.Uint32(h[sqQKey:]), AH: le.Uint32(h[sqAH:]),
+		InlineLen: le.Uint32(h[sqLen:]), Index: r.next, Opcode: WROpcode(h[sqOpcode]), Flags: SendFlags(h[sqFlags]),
+		NumSGE: h[sqNumSGE], Units: h[sqUnits],
+	}
+	need := int(w.NumSGE) * sgeLen
+	if w.Flags&SendInline != 0 {
+		if w.NumSGE != 0 || w.InlineLen > MaxInline {
+			return true, false
+		}
+		need = int(w.InlineLen)
+	}
+	if int(w.NumSGE) > len(sgl) || uint32(w.Units) > avail || 1+(need+UnitLen-1)/UnitLen != int(w.Units) {
+		return true, false
+	}
+	for i := range int(w.NumSGE) {
+		sgl[i] = getSGE(r.ring.unit(r.next + 1 + uint32(i/4))[i%4*sgeLen:])
+	}
+	r.next += uint32(w.Units)
+	return true, true
+}
+
+// Inline copies len(b) octets of a WQE's inline data from offset off on.
+func (r *SendRing) Inline(b []byte, w *SendWQE, off int) { r.ring.copyOut(b, w.Index+1, off) }
+
+// Retire gives the units of the oldest WQE back to the producer.
+func (r *SendRing) Retire(w *SendWQE) {
+	r.ret += uint32(w.Units)
+	r.wrs++
+	r.ring.cons.Store(r.ret)
+	r.ring.ret.Store(r.wrs)
+}
+
+// Pending reports whether something was posted that was not fetched.
+func (r *SendRing) Pending() bool { return r.ring.prod.Load() != r.next }
+
+// RecvQueue is the producer's side of a receive ring.
+type RecvQueue struct {
+	ring   Ring
+	prod   uint32
+	stride uint32
+	maxWR  uint32
+	maxSGE int
+}
+
+// NewRecvQueue wraps ring memory for posting wr requests of up to sge entries.
+func NewRecvQueue(mem []byte, wr, sge int) (*RecvQueue, error) {
+	r, ok := MakeRing(mem)
+	if !ok {
+		return nil, errors.New("verbs: receive ring memory has a wrong size or alignment")
+	}
+	return &RecvQueue{ring: r, stride: uint32(RecvUnits(sge)), maxWR: uint32(wr), maxSGE: sge}, nil
+}
+
+// Reset forgets everything posted.
+func (q *RecvQueue) Reset() {
+	q.prod = 0
+	q.ring.prod.Store(0)
+}
+
+func (q *RecvQueue) put(w *RecvWR) error {
+	if len(w.SGL) > q.maxSGE {
+		return fmt.Errorf("%w: %d scatter/gather entries, the queue was created for %d (MaxRecvSGE)", ErrInvalidWR, len(w.SGL), q.maxSGE)
+	}
+	if q.prod-q.ring.cons.Load() >= q.maxWR*q.stride {
+		return ErrQueueFull
+	}
+	var b [UnitLen * (1 + MaxSGE*sgeLen/UnitLen)]byte
+	le.PutUint32(b[rqNumSGE:], uint32(len(w.SGL)))
+	le.PutUint64(b[rqID:], w.ID)
+	for i, s := range w.SGL {
+		putSGE(b[rqSGE+i*sgeLen:], s)
+	}
+	q.ring.copyIn(q.prod, b[:rqSGE+len(w.SGL)*sgeLen])
+	q.prod += q.stride
+	return nil
+}
+
+func (q *RecvQueue) publish() { q.ring.prod.Store(q.prod) }
+
+// RecvRing is the NIC's side of a receive ring.
+type RecvRing struct {
+	ring   Ring
+	next   uint32
+	stride uint32
+}
+
+// NewRecvRing returns the NIC's side of ring memory for WQEs of up to sge
+// entries.
+func NewRecvRing(mem []byte, sge int) (*RecvRing, bool) {
+	r, ok := MakeRing(mem)
+	return &RecvRing{ring: r, stride: uint32(RecvUnits(sge))}, ok
+}
+
+// Reset forgets everything.
+func (r *RecvRing) Reset() {
+	r.next = 0
+	r.ring.prod.Store(0)
+	r.ring.cons.Store(0)
+}
+
+// Len returns how many requests wait.
+func (r *RecvRing) Len() int { return int((r.ring.prod.Load() - r.next) / r.stride) }
+
+// Fetch takes the next request: its ID, and its entries into sgl. ok is false
+// when there is none. n is -1 when what stands there is not a WQE.
+//
+//gorxe:hot
+func (r *RecvRing) Fetch(sgl []SGE) (id uint64, n int, ok bool) {
+	avail := r.ring.prod.Load() - r.next
+	if avail < r.stride {
+		return 0, 0, false
+	}
+	var h [rqSGE]byte
+	copy(h[:], r.ring.unit(r.next))
+	id = le.Uint64(h[rqID:])
+	k := le.Uint32(h[rqNumSGE:])
+	if k > uint32(len(sgl)) || RecvUnits(int(k)) > int(r.stride) || avail > r.ring.Units() {
+		k = 0
+		n = -1
+	}
+	var b [sgeLen]byte
+	for i := range int(k) {
+		r.ring.copyOut(b[:], r.next, rqSGE+i*sgeLen)
+		sgl[i] = getSGE(b[:])
+	}
+	r.next += r.stride
+	r.ring.cons.Store(r.next)
+	if n == 0 {
+		n = int(k)
+	}
+	return id, n, true
+}
