@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // QPConfig describes a queue pair.
@@ -26,8 +27,8 @@ type QP struct {
 	rqMu sync.Mutex
 	rq   *RecvQueue
 
-	stMu  sync.Mutex
-	state QPState
+	stMu  sync.Mutex // one Modify at a time
+	state atomic.Uint32
 }
 
 // QPN returns the queue pair number.
@@ -125,14 +126,14 @@ func (q *QP) Modify(a *QPAttr, m AttrMask) error {
 		}
 		q.sq.Reset()
 		q.rq.Reset()
-		q.state = StateReset
+		q.state.Store(uint32(StateReset))
 		return nil
 	}
 	if err := q.pd.ctx.p.ModifyQP(q.info.Handle, a, m); err != nil {
 		return err
 	}
 	if m&AttrState != 0 {
-		q.state = a.State
+		q.state.Store(uint32(a.State))
 	}
 	return nil
 }
@@ -198,11 +199,7 @@ func (q *QP) checkSend(w *SendWR) error {
 
 // postState is the state as far as the program set it: enough to refuse what
 // can never be posted.
-func (q *QP) postState() QPState {
-	q.stMu.Lock()
-	defer q.stMu.Unlock()
-	return q.state
-}
+func (q *QP) postState() QPState { return QPState(q.state.Load()) }
 
 // PostRecv posts receive requests, like PostSend.
 func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
@@ -222,8 +219,9 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	if n > 0 {
 		q.rq.publish()
 	}
+	flush := q.rq.flushing()
 	q.rqMu.Unlock()
-	if n > 0 {
+	if n > 0 && flush {
 		q.pd.ctx.p.Doorbell(q.info.Handle)
 	}
 	return n, err

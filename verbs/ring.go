@@ -13,7 +13,8 @@ import (
 //	octet 0    producer index
 //	octet 64   consumer index
 //	octet 68   entries consumed (send rings: work requests retired)
-//	octet 128  flags (completion rings: 1 armed, 2 armed for solicited, 4 overflow)
+//	octet 128  flags (completion rings: 1 armed, 2 armed for solicited, 4 overflow;
+//	           receive rings: 1 flushing)
 //	octet 192  first unit
 const (
 	ringProducer = 0

@@ -38,6 +38,8 @@ const (
 	rqNumSGE = 0 // u32
 	rqID     = 8 // u64
 	rqSGE    = 16
+
+	rqFlushing = 1 // flag: the queue pair is in ERR
 )
 
 // RecvUnits returns the units of a receive WQE with up to sge entries.
@@ -284,6 +286,10 @@ func (q *RecvQueue) put(w *RecvWR) error {
 
 func (q *RecvQueue) publish() { q.ring.prod.Store(q.prod) }
 
+// flushing reports whether the NIC flushes what is posted, and so wants to
+// hear of it.
+func (q *RecvQueue) flushing() bool { return q.ring.flag.Load()&rqFlushing != 0 }
+
 // RecvRing is the NIC's side of a receive ring.
 type RecvRing struct {
 	ring   Ring
@@ -303,6 +309,16 @@ func (r *RecvRing) Reset() {
 	r.next = 0
 	r.ring.prod.Store(0)
 	r.ring.cons.Store(0)
+}
+
+// SetFlushing tells the producer to ring the doorbell after posting, since
+// what it posts is to be flushed.
+func (r *RecvRing) SetFlushing(on bool) {
+	if on {
+		r.ring.flag.Or(rqFlushing)
+	} else {
+		r.ring.flag.And(^uint32(rqFlushing))
+	}
 }
 
 // Len returns how many requests wait.

@@ -1,0 +1,135 @@
+package mr
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gorxe/gorxe/internal/perm"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// PD is a protection domain.
+type PD uint32
+
+// Region is a registered memory region. It does not change once it is in a
+// Table.
+type Region struct {
+	PD     PD
+	IOVA   uint64 // address of the first octet
+	Mem    []byte
+	Access verbs.Access
+	Key    uint32 // L_Key and R_Key
+}
+
+// Table holds the regions of a device. A key is 24 bits of slot, through a
+// keyed permutation, above 8 bits that count how often the slot was used.
+type Table struct {
+	perm  *perm.Perm
+	slots atomic.Pointer[[]atomic.Pointer[Region]]
+	gen   []uint8
+	free  []uint32
+	used  int
+}
+
+const keySlotBits = 24
+
+// MaxRegions is how many regions a table holds.
+const MaxRegions = 1<<keySlotBits - 1
+
+// NewTable returns an empty table whose keys depend on seed.
+func NewTable(seed uint64) *Table {
+	t := &Table{perm: perm.New(keySlotBits, seed)}
+	s := make([]atomic.Pointer[Region], 0)
+	t.slots.Store(&s)
+	return t
+}
+
+// Errors of registration.
+var (
+	ErrNoKey = errors.New("mr: no region has this key")
+	ErrFull  = errors.New("mr: the region table is full")
+)
+
+// Register adds a region and returns it with its key. The memory is held until
+// Deregister.
+func (t *Table) Register(r Region) (*Region, error) {
+	if uint64(len(r.Mem)) > 0 && r.IOVA+uint64(len(r.Mem))-1 < r.IOVA {
+		return nil, fmt.Errorf("mr: region of %d octets at %#x wraps the address space", len(r.Mem), r.IOVA)
+	}
+	slots := *t.slots.Load()
+	var slot uint32
+	switch {
+	case len(t.free) > 0:
+		slot = t.free[len(t.free)-1]
+		t.free = t.free[:len(t.free)-1]
+	case t.used < MaxRegions:
+		slot = uint32(t.used)
+		if t.used == len(slots) {
+			grown := make([]atomic.Pointer[Region], max(64, 2*len(slots)))
+			for i := range slots {
+				grown[i].Store(slots[i].Load())
+			}
+			slots = grown
+			t.slots.Store(&grown)
+			t.gen = append(t.gen, make([]uint8, len(grown)-len(t.gen))...)
+		}
+		t.used++
+	default:
+		return nil, ErrFull
+	}
+	t.gen[slot]++
+	r.Key = t.perm.Map(slot)<<8 | uint32(t.gen[slot])
+	p := &r
+	slots[slot].Store(p)
+	return p, nil
+}
+
+// Deregister removes the region with this key. A step that has looked it up
+// may still use it: the caller waits for steps in progress before it lets go
+// of the memory.
+func (t *Table) Deregister(key uint32) error {
+	slot := t.perm.Unmap(key >> 8)
+	if t.Lookup(key) == nil {
+		return ErrNoKey
+	}
+	(*t.slots.Load())[slot].Store(nil)
+	t.free = append(t.free, slot)
+	return nil
+}
+
+// Len returns how many regions there are.
+func (t *Table) Len() int { return t.used - len(t.free) }
+
+// Lookup returns the region with this key, or nil.
+//
+//gorxe:hot
+func (t *Table) Lookup(key uint32) *Region {
+	slot := t.perm.Unmap(key >> 8)
+	s := *t.slots.Load()
+	if int(slot) >= len(s) {
+		return nil
+	}
+	if r := s[slot].Load(); r != nil && r.Key == key {
+		return r
+	}
+	return nil
+}
+
+// Resolve returns the n octets at addr of the region with this key, if it
+// belongs to pd and permits need. Otherwise the reason is trace.FailAccess.
+// With need 0 any region of the domain may be read.
+//
+//gorxe:hot
+func (t *Table) Resolve(pd PD, key uint32, addr uint64, n int, need verbs.Access) ([]byte, trace.Reason) {
+	r := t.Lookup(key)
+	if r == nil || r.PD != pd || r.Access&need != need {
+		return nil, trace.FailAccess
+	}
+	off := addr - r.IOVA // wraps to something huge when addr is below
+	if off > uint64(len(r.Mem)) || uint64(n) > uint64(len(r.Mem))-off {
+		return nil, trace.FailAccess
+	}
+	return r.Mem[off : off+uint64(n) : off+uint64(n)], trace.None
+}
