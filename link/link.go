@@ -10,6 +10,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -18,6 +19,29 @@ import (
 
 // ErrClosed is returned by every method of a link that was closed.
 var ErrClosed = errors.New("link: closed")
+
+// SendError is what Send returns when the system refused packets of one flow:
+// no route, a firewall, a packet larger than the path's MTU. They count as
+// sent, as if the wire had lost them, and the other bursts went out: it is a
+// thing to report, not a reason to stop. Of several in one call it is the
+// first.
+type SendError struct {
+	Src, Dst netip.Addr
+	SrcPort  uint16
+	Size     int   // octets of the IP packet, when that is the matter
+	MTU      int   // of the path, when Size is more
+	Err      error // usually a syscall.Errno
+}
+
+func (e *SendError) Error() string {
+	s := fmt.Sprintf("link: send from %v port %d to %v: %v", e.Src, e.SrcPort, e.Dst, e.Err)
+	if e.MTU != 0 {
+		s += fmt.Sprintf(": a packet of %d octets, the path takes %d; choose a smaller path MTU for the queue pair, or raise that of the interface", e.Size, e.MTU)
+	}
+	return s
+}
+
+func (e *SendError) Unwrap() error { return e.Err }
 
 // Link is one shard's way to the network. Recv, Send and Wait are called by
 // one goroutine at a time, but Send and Recv may each run beside Wait; Wake
@@ -34,7 +58,8 @@ type Link interface {
 	// Send sends sealed bursts, borrowed for the call, and returns how many
 	// segments it took, counted through the bursts in order. It never blocks.
 	// Fewer than offered, without an error, means that there is no room: Wait
-	// then also returns when there is some.
+	// then also returns when there is some. A *SendError is about one flow;
+	// any other error is about the link.
 	Send(bs []*wire.Burst) (int, error)
 
 	// Wait blocks until a datagram may have arrived, there is room after a

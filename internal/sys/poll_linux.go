@@ -1,0 +1,89 @@
+package sys
+
+import (
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poller waits for descriptors to become readable, or for Wake.
+type Poller struct {
+	fds     []unix.PollFd // the eventfd, one to write to, then the readable ones
+	waiting atomic.Bool
+	woken   atomic.Bool
+}
+
+const pollerFixed = 2
+
+// NewPoller returns a Poller over fds, which it does not own.
+func NewPoller(fds []int) (*Poller, error) {
+	efd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	p := &Poller{fds: make([]unix.PollFd, pollerFixed, pollerFixed+len(fds))}
+	p.fds[0] = unix.PollFd{Fd: int32(efd), Events: unix.POLLIN}
+	p.fds[1] = unix.PollFd{Fd: -1, Events: unix.POLLOUT}
+	for _, fd := range fds {
+		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	return p, nil
+}
+
+// Wait blocks until a descriptor is readable, out is writable (unless it is
+// negative), Wake is called, or d has passed; d < 0 means for ever. It returns
+// a set of the readable ones by index; the 64th and later share the last bit.
+// One goroutine at a time may wait.
+func (p *Poller) Wait(d time.Duration, out int) (ready uint64, err error) {
+	p.waiting.Store(true)
+	defer p.waiting.Store(false)
+	if p.woken.Swap(false) {
+		return 0, nil
+	}
+	var ts *unix.Timespec
+	if d >= 0 {
+		t := unix.NsecToTimespec(int64(d))
+		ts = &t
+	}
+	p.fds[1].Fd = int32(out)
+	n, err := unix.Ppoll(p.fds, ts, nil)
+	switch {
+	case err == unix.EINTR:
+		return 0, nil
+	case err != nil:
+		return 0, os.NewSyscallError("ppoll", err)
+	case n == 0:
+		return 0, nil
+	}
+	if p.fds[0].Revents != 0 {
+		var b [8]byte
+		_, _ = unix.Read(int(p.fds[0].Fd), b[:])
+		p.woken.Store(false)
+	}
+	for i := range p.fds[pollerFixed:] {
+		if p.fds[pollerFixed+i].Revents != 0 {
+			ready |= 1 << min(i, 63)
+		}
+	}
+	return ready, nil
+}
+
+// Waiting reports whether somebody is in Wait.
+func (p *Poller) Waiting() bool { return p.waiting.Load() }
+
+// Wake ends the Wait in progress, or the next one. It costs a system call only
+// when somebody waits.
+func (p *Poller) Wake() {
+	if p.woken.Swap(true) || !p.waiting.Load() {
+		return
+	}
+	one := uint64(1)
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(p.fds[0].Fd), uintptr(unsafe.Pointer(&one)), 8)
+}
+
+// Close releases the eventfd. Nobody may be waiting.
+func (p *Poller) Close() { _ = unix.Close(int(p.fds[0].Fd)) }

@@ -1,0 +1,39 @@
+// Package udptx is the sending half of a link over ordinary UDP sockets, and
+// what such links share beside it: the error for a taken port and the owner of
+// a port.
+//
+// # Sockets
+//
+// A sending socket is bound to a local address and a source port, and never
+// connected: only then is the IPv4 identification known before the packet is
+// sent (0, or 0, 1, 2... in the segments of one message; wire.IDCount), and
+// the ICRC covers it. A flow cannot have any source port it likes, since each
+// is a socket; there are 16 per local address, and the port that is asked for
+// picks one of them by its low four bits. The first port asked for is bound,
+// or, when somebody has it, another of 0xc000 to 0xffff with the same low
+// bits. Sender.ResolvePort tells which, before the packets are sealed.
+//
+// # Bursts
+//
+// A burst is one message, cut into datagrams by the kernel (UDP_SEGMENT);
+// several bursts from one port go in one sendmmsg. Where segmentation is
+// refused altogether each segment is a message, and bursts must be sealed for
+// wire.IDZero. Where only one route refuses it (EIO: IPsec, a device without
+// checksums) the bursts that take it are sealed again and sent as single
+// datagrams.
+//
+// # Errors
+//
+// No room (EAGAIN, ENOBUFS, ENOMEM) makes a short send. Everything else
+// concerns one flow, never the others: the message is tried once more (a
+// pending error of the socket is reported once and has nothing to do with the
+// packet), then the burst counts as sent, as if the wire had lost it, and Send goes on. The
+// refusals are counted by errno, and Send returns the first one of the call as
+// a *link.SendError. A reliable connection retries and then reports.
+//
+// # Identifications of segments
+//
+// Linux counts the identification up from segment to segment, whether it
+// segments itself or merges received ones; hardware is expected to do the same
+// but cannot be asked. See CountsIDs.
+package udptx

@@ -1,0 +1,133 @@
+package udptx
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// pool is the sending sockets of one local address.
+type pool struct {
+	local  netip.Addr // without zone
+	scope  uint32
+	sndbuf int
+
+	mu    sync.Mutex // opening
+	socks [PoolSize]atomic.Pointer[sock]
+}
+
+// sock is one sending socket.
+type sock struct {
+	fd    int
+	port  uint16
+	scope uint32 // of a link-local local address
+}
+
+func newPool(a netip.Addr, sndbuf int) (*pool, error) {
+	scope, err := Scope(a)
+	return &pool{local: a.WithZone(""), scope: scope, sndbuf: sndbuf}, err
+}
+
+// Scope returns the interface index that an address's zone names; 0 without a
+// zone.
+func Scope(a netip.Addr) (uint32, error) {
+	if a.Zone() == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(a.Zone(), 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	ifc, err := net.InterfaceByName(a.Zone())
+	if err != nil {
+		return 0, fmt.Errorf("%v: no interface %s (see `ip link`): %w", a, a.Zone(), err)
+	}
+	return uint32(ifc.Index), nil
+}
+
+// open returns the socket for a source port, opening it the first time.
+func (p *pool) open(want uint16) (*sock, error) {
+	slot := &p.socks[want%PoolSize]
+	if k := slot.Load(); k != nil {
+		return k, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := slot.Load(); k != nil {
+		return k, nil
+	}
+	k, err := p.socket(want)
+	if err != nil {
+		return nil, fmt.Errorf("sending socket on %v: %w", p.local, err)
+	}
+	slot.Store(k)
+	return k, nil
+}
+
+func (p *pool) socket(want uint16) (*sock, error) {
+	fd, err := sys.UDPSocket(p.local)
+	if err != nil {
+		return nil, err
+	}
+	port, err := p.prepare(fd, want)
+	if err != nil {
+		sys.Close(fd)
+		return nil, err
+	}
+	return &sock{fd: fd, port: port, scope: p.scope}, nil
+}
+
+func (p *pool) prepare(fd int, want uint16) (uint16, error) {
+	if err := sys.AttachFilter(fd, sys.DropAll); err != nil { // it only sends
+		return 0, err
+	}
+	if err := sys.SetDontFragment(fd, p.local); err != nil {
+		return 0, err
+	}
+	if _, err := sys.SetSendBuffer(fd, p.sndbuf); err != nil {
+		return 0, err
+	}
+	port := want
+	for range (1<<16-portBase)/PoolSize + 1 {
+		err := sys.Bind(fd, netip.AddrPortFrom(p.local, port), p.scope)
+		if err == nil {
+			return port, nil
+		}
+		if err != syscall.EADDRINUSE && err != syscall.EACCES { // below 1024
+			return 0, BindError(p.local, port, err)
+		}
+		port = (port + PoolSize) | portBase
+	}
+	return 0, errNoPort
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.socks {
+		if k := p.socks[i].Swap(nil); k != nil {
+			sys.Close(k.fd)
+		}
+	}
+}
+
+// scopeOf returns the interface index for a flow's destination.
+func (p *pool) scopeOf(f *wire.Flow) uint32 { return scopeOf(p.scope, f) }
+
+func scopeOf(local uint32, f *wire.Flow) uint32 {
+	if f.Scope != 0 || !f.Dst.IsLinkLocalUnicast() {
+		return f.Scope
+	}
+	return local
+}
+
+// meta says where and how a flow's packets go.
+func (k *sock) meta(f *wire.Flow) sys.TxMeta {
+	return sys.TxMeta{To: netip.AddrPortFrom(f.Dst, wire.Port), Scope: scopeOf(k.scope, f), TOS: f.TOS, TTL: f.TTL}
+}

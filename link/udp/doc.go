@@ -1,0 +1,37 @@
+// Package udp is a link over ordinary UDP sockets: no privilege, no knowledge
+// of Ethernet or neighbours, and the fastest link where the kernel has
+// segmentation and receive offload.
+//
+//	        Send                                   Recv
+//	  bursts | sendmmsg, UDP_SEGMENT                 ^ recvmmsg, UDP_GRO
+//	         v                                       |
+//	up to 16 sockets per address              one socket per address
+//	(address, 0xc000...), not connected       and shard (address, 4791)
+//
+// # Receiving
+//
+// A shard has one receiving socket per address. An empty Recv must be cheap
+// however many there are: it looks at the socket that had something last, and
+// at one other, in turn. Sockets that Wait saw readable come first. A socket
+// with steady traffic gives way to the next one after maxHot calls, so none
+// starves, and a Recv of 0 followed by Wait loses nothing.
+//
+// With several shards the sockets of an address form an SO_REUSEPORT group,
+// and a program picks the one by the low 4 bits of the destination queue pair
+// number, modulo the number of shards. For a merged run the first packet
+// decides. The first socket of a group binds exclusively, so that in any case
+// a second owner of the port is refused (EADDRINUSE, and an error that says
+// who has it).
+//
+// A UDP socket does not show the IPv4 identification, which the ICRC covers:
+// over IPv4 the check is bounded (wire.Verifier), over IPv6 exact.
+//
+// # Sending
+//
+// See package udptx for the sockets, the identifications and what becomes of
+// packets that the system refuses. UDP checksums are filled in by the kernel:
+// segmentation offload calls for them.
+//
+// Source: IBA Specification Volume 1, Annex A17. Linux only; elsewhere Open
+// fails. The package imports link, wire, link/internal/udptx and internal/sys.
+package udp

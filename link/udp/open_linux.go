@@ -1,0 +1,147 @@
+package udp
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/link/internal/udptx"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Open opens UDP port 4791 of each address and returns one link per shard. If
+// somebody else has the port the error is syscall.EADDRINUSE to errors.Is and
+// says who and what to do.
+func Open(cfg Config) (links []link.Link, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	ls := make([]*Link, cfg.Shards)
+	for i := range ls {
+		ls[i] = &Link{rx: sys.NewRxBatch(rxBuffers, rxSize), merged: !cfg.Options.NoGRO}
+	}
+	defer func() {
+		if err != nil {
+			for _, l := range ls {
+				l.release()
+			}
+		}
+	}()
+	info := link.Info{Name: "udp", Exact6: true, MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts, Window: windowMax}
+	info.MTU, err = mtu(cfg.Addrs)
+	if err != nil {
+		return nil, fmt.Errorf("udp: %w", err)
+	}
+	var missing []string
+	for _, a := range cfg.Addrs {
+		got, m, err := openGroup(ls, a, &cfg)
+		if err != nil {
+			return nil, fmt.Errorf("udp: %w", err)
+		}
+		if w := window(got); w < info.Window {
+			info.Window = w
+			m = append(m, fmt.Sprintf("receive buffer of %d KiB bears %d packets in flight, not %d; allow more with `sysctl -w net.core.rmem_max=%d` or CAP_NET_ADMIN", got>>10, w, windowMax, DefaultRcvBuf))
+		}
+		if missing == nil {
+			missing = m
+		}
+	}
+	for i, l := range ls {
+		if err := l.finish(&cfg); err != nil {
+			return nil, fmt.Errorf("udp: %w", err)
+		}
+		l.info = info
+		l.info.IDs, l.info.MaxSegments = l.tx.IDs(), l.tx.MaxSegments()
+		l.info.Missing = append(l.tx.Missing(), missing...)
+		links = append(links, ls[i])
+	}
+	return links, nil
+}
+
+// openGroup opens the receiving sockets of one address, one per link, and
+// returns the size of their buffer and what they lack.
+func openGroup(ls []*Link, a netip.Addr, cfg *Config) (buf int, missing []string, err error) {
+	scope, err := udptx.Scope(a)
+	if err != nil {
+		return 0, nil, err
+	}
+	for i, l := range ls {
+		fd, err := sys.UDPSocket(a)
+		if err != nil {
+			return 0, nil, err
+		}
+		l.socks = append(l.socks, rxSock{fd: fd, local: a.WithZone("")})
+		if err := sys.SetReceiveMeta(fd, a); err != nil {
+			return 0, nil, err
+		}
+		if !cfg.Options.NoGRO {
+			if err := sys.SetGRO(fd); err != nil {
+				l.merged = false
+				missing = []string{fmt.Sprintf("no UDP receive offload: %v; every packet is received by itself, several times slower", err)}
+			}
+		}
+		if buf, err = sys.SetReceiveBuffer(fd, cfg.RcvBuf); err != nil {
+			return 0, nil, err
+		}
+		// The first bind is exclusive; the others join it.
+		if i > 0 {
+			if err := sys.SetReusePort(fd); err != nil {
+				return 0, nil, err
+			}
+		}
+		if err := sys.Bind(fd, netip.AddrPortFrom(a, wire.Port), scope); err != nil {
+			return 0, nil, udptx.BindError(a, wire.Port, err)
+		}
+		if i == 0 && len(ls) > 1 {
+			if err := sys.SetReusePort(fd); err != nil {
+				return 0, nil, err
+			}
+		}
+	}
+	if len(ls) > 1 {
+		if err := sys.AttachReuseportFilter(ls[0].socks[len(ls[0].socks)-1].fd, steering(len(ls))); err != nil {
+			return 0, nil, err
+		}
+	}
+	return buf, missing, nil
+}
+
+// steering picks a shard from the UDP payload: the low 4 bits of the BTH's
+// destination queue pair number (octets 5 to 7), modulo the number of shards.
+func steering(shards int) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 7, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: MaxShards - 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: uint32(shards)},
+		bpf.RetA{},
+	}
+}
+
+// finish adds what a link needs beside its receiving sockets.
+func (l *Link) finish(cfg *Config) (err error) {
+	fds := make([]int, len(l.socks))
+	for i := range l.socks {
+		fds[i] = l.socks[i].fd
+	}
+	if l.poll, err = sys.NewPoller(fds); err != nil {
+		return err
+	}
+	l.tx, err = udptx.New(udptx.Config{Addrs: cfg.Addrs, SndBuf: cfg.SndBuf, NoGSO: cfg.Options.NoGSO})
+	return err
+}
+
+// mtu returns the smallest MTU of the interfaces that have the addresses.
+func mtu(addrs []netip.Addr) (int, error) {
+	m := 1 << 16
+	for _, a := range addrs {
+		ifc, err := udptx.InterfaceOf(a)
+		if err != nil {
+			return 0, err
+		}
+		m = min(m, ifc.MTU)
+	}
+	return m, nil
+}
