@@ -48,6 +48,9 @@ type Burst struct {
 	Segs []Segment
 
 	// MaxSegs and MaxBytes bound the burst; Reset sets them.
+	// Mark is the engine's own: the highest PSN it had sent before this burst.
+	Mark bth.PSN
+
 	MaxSegs  int
 	MaxBytes int
 
@@ -210,4 +213,11 @@ func (b *Burst) AppendSegment(dst []byte, i int) []byte {
 		dst = append(dst, r...)
 	}
 	return append(dst, b.scratch[s.tail:s.tail+s.tailLen]...)
+}
+
+// Header returns the headers of segment i, from the BTH, and the snapshot
+// payload that follows them. It is borrowed until the next change of the burst.
+func (b *Burst) Header(i int) []byte {
+	s := &b.Segs[i]
+	return b.scratch[s.hdr : s.hdr+s.hdrLen : s.hdr+s.hdrLen]
 }
