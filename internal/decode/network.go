@@ -71,7 +71,7 @@ func (p *Packet) ipv4(b []byte) {
 		p.fail(trace.DropFragment, "")
 		return
 	case h.Protocol() != wire.ProtoUDP:
-		p.fail(trace.DropNotRoCE, protoName(h.Protocol()))
+		p.notRoCE(protoName(h.Protocol()))
 		return
 	}
 	total := h.TotalLen()
@@ -99,7 +99,7 @@ func (p *Packet) ipv6(b []byte) {
 		p.fail(trace.DropFragment, "")
 		return
 	case h.NextHeader() != wire.ProtoUDP:
-		p.fail(trace.DropNotRoCE, protoName(h.NextHeader()))
+		p.notRoCE(protoName(h.NextHeader()))
 		return
 	}
 	p.udp(b[:wire.IPv6Len], b[wire.IPv6Len:min(end, len(b))], h.PayloadLen())
@@ -115,7 +115,7 @@ func (p *Packet) udp(ip, b []byte, full int) {
 	h := wire.UDP(b)
 	p.UDP = &UDP{SrcPort: h.SrcPort(), DstPort: h.DstPort(), Len: h.Length(), Checksum: h.Checksum()}
 	if h.DstPort() != wire.Port {
-		p.dropReason(fmt.Sprintf("UDP to port %d", h.DstPort()))
+		p.notRoCE(fmt.Sprintf("UDP to port %d", h.DstPort()))
 		return
 	}
 	p.Protocol = RoCEv2
@@ -134,7 +134,7 @@ func (p *Packet) udp(ip, b []byte, full int) {
 
 // dropReason says that the frame is of another protocol, over an earlier
 // finding: what is wrong with such a frame is nobody's concern here.
-func (p *Packet) dropReason(detail string) {
+func (p *Packet) notRoCE(detail string) {
 	p.Reason = ""
 	p.fail(trace.DropNotRoCE, detail)
 }
