@@ -194,14 +194,22 @@ func (s *Sender) step(bs []*wire.Burst) (bursts, segs int, errno syscall.Errno) 
 			}
 			return bursts, segs, s.full(k, errno)
 		}
-		bs[0].Seal(wire.IDZero)
-		s.resealed.Add(1)
+		segs, errno = s.sendResealed(k, bs[0])
+	} else {
+		segs, errno = s.sendSingles(k, bs[0])
 	}
-	segs, errno = s.sendSingles(k, bs[0])
 	if segs == bs[0].Len() {
 		bursts = 1
 	}
 	return bursts, segs, s.full(k, errno)
+}
+
+// sendResealed sends a burst on a route that does not segment: the burst was
+// sealed for counted identifications, and single datagrams have 0.
+func (s *Sender) sendResealed(k *sock, b *wire.Burst) (int, syscall.Errno) {
+	b.Seal(wire.IDZero)
+	s.resealed.Add(1)
+	return s.sendSingles(k, b)
 }
 
 func (s *Sender) count(segs, bytes int) {
