@@ -34,10 +34,13 @@ type Iface struct {
 	Addrs []netip.Prefix
 }
 
-// Has reports whether a is one of the interface's addresses.
+// Has reports whether a is one of the interface's addresses. lo has all of its
+// IPv4 prefix, 127.0.0.0/8.
 func (i *Iface) Has(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool {
+		return p.Addr() == a || i.Loopback && a.Is4() && p.Contains(a)
+	})
 }
 
 // RouteInfo is how packets to a destination leave.

@@ -1,0 +1,48 @@
+package packet
+
+import (
+	"encoding/binary"
+
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// The virtio header that PACKET_VNET_HDR puts before each frame, in the
+// host's byte order. Virtio 1.2, section 5.1.6.
+const (
+	vnetLen     = 10
+	vnetGSOType = 1
+	vnetGSOSize = 4
+
+	gsoNone  = 0
+	gsoUDPL4 = 5    // UDP datagrams of equal length
+	gsoECN   = 0x80 // flag on another type
+)
+
+// parseMessage fills d from a message of the packet socket: virtio header and
+// frame. It returns trace.None or why it is no RoCEv2 packet. Payload and L2
+// alias the message.
+//
+//gorxe:hot
+func parseMessage(msg []byte, d *wire.Datagram) trace.Reason {
+	if len(msg) < vnetLen {
+		return trace.DropShort
+	}
+	if r := wire.ParseFrame(msg[vnetLen:], d); r != trace.None {
+		return r
+	}
+	switch msg[vnetGSOType] &^ gsoECN {
+	case gsoNone:
+	case gsoUDPL4:
+		seg := int(binary.NativeEndian.Uint16(msg[vnetGSOSize:]))
+		if seg == 0 {
+			return trace.DropUDPLen
+		}
+		if seg < len(d.Payload) {
+			d.SegLen = seg
+		}
+	default: // one datagram that the wire carries in fragments
+		return trace.DropFragment
+	}
+	return trace.None
+}

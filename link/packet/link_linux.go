@@ -1,0 +1,153 @@
+package packet
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/link/internal/udptx"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Link is one shard's packet socket and its sending sockets. It is a
+// link.Link, link.StatsReader and link.PortResolver.
+type Link struct {
+	info link.Info
+	gate sys.Gate // of every descriptor below
+	poll *sys.Poller
+	rx   *receiver
+	tx   *udptx.Sender
+	hold *holder
+}
+
+var (
+	_ link.Link         = (*Link)(nil)
+	_ link.StatsReader  = (*Link)(nil)
+	_ link.PortResolver = (*Link)(nil)
+)
+
+// newLink makes a link of a packet socket, which it owns unless it fails.
+func newLink(fd, rcvBuf int, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
+	tx, err := udptx.New(udptx.Config{Addrs: addrs})
+	if err != nil {
+		return nil, err
+	}
+	poll, err := sys.NewPoller([]int{fd})
+	if err != nil {
+		tx.Close()
+		return nil, err
+	}
+	window, missing := bears(fd, rcvBuf)
+	bare := make([]netip.Addr, len(addrs))
+	for i, a := range addrs {
+		bare[i] = a.WithZone("")
+	}
+	return &Link{
+		info: link.Info{
+			Name: "packet", Exact4: true, Exact6: true, IDs: tx.IDs(),
+			MaxSegments: tx.MaxSegments(), MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts,
+			Window: window, MTU: ifc.MTU, Missing: append(missing, tx.Missing()...),
+		},
+		poll: poll, rx: newReceiver(fd, bare), tx: tx,
+	}, nil
+}
+
+// Info describes the link.
+func (l *Link) Info() link.Info { return l.info }
+
+// Recv fills ds with datagrams that have arrived, at most 16 in a call.
+func (l *Link) Recv(ds []wire.Datagram) (int, error) {
+	if len(ds) == 0 {
+		return 0, nil
+	}
+	if !l.gate.Enter() {
+		return 0, link.ErrClosed
+	}
+	n, err := l.rx.recv(ds)
+	l.leave()
+	return n, err
+}
+
+// Send sends sealed bursts; see udptx for its errors.
+func (l *Link) Send(bs []*wire.Burst) (int, error) {
+	if !l.gate.Enter() {
+		return 0, link.ErrClosed
+	}
+	n, err := l.tx.Send(bs)
+	l.leave()
+	return n, err
+}
+
+// Wait blocks as link.Link describes.
+func (l *Link) Wait(d time.Duration) error {
+	if !l.gate.Enter() {
+		return link.ErrClosed
+	}
+	_, err := l.poll.Wait(d, l.tx.Blocked())
+	l.leave()
+	return err
+}
+
+// Wake ends a Wait in progress, or the next one.
+func (l *Link) Wake() {
+	if l.gate.Enter() {
+		l.poll.Wake()
+		l.leave()
+	}
+}
+
+// ResolvePort returns the source port that packets from src leave from when
+// want is asked for.
+func (l *Link) ResolvePort(src netip.Addr, want uint16) (uint16, error) {
+	if !l.gate.Enter() {
+		return 0, link.ErrClosed
+	}
+	defer l.leave()
+	return l.tx.ResolvePort(src, want)
+}
+
+// Stats returns what the link has done. Frames that were for somebody else
+// are not counted.
+func (l *Link) Stats() link.Stats {
+	open := l.gate.Enter()
+	s := l.tx.Stats()
+	l.rx.stats(&s, open)
+	if open {
+		l.leave()
+	}
+	return s
+}
+
+// Reasons returns why frames were refused, in frames: the sum of
+// Stats.RxInvalid by reason.
+func (l *Link) Reasons() (c trace.Counts) {
+	for i := range c {
+		c[i] = l.rx.reasons[i].Load()
+	}
+	return c
+}
+
+// Close releases the link. The port is free when the last link of the same
+// Open is closed.
+func (l *Link) Close() error {
+	if l.gate.Close() {
+		l.poll.Wake()
+		l.leave()
+	}
+	return nil
+}
+
+// leave ends a use of the descriptors; the last one out after Close releases
+// them.
+func (l *Link) leave() {
+	if !l.gate.Leave() {
+		return
+	}
+	l.poll.Close()
+	sys.Close(l.rx.fd)
+	l.tx.Close()
+	l.hold.release()
+}

@@ -1,0 +1,40 @@
+package packet
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// ErrPrivilege is wrapped by the error for a process that may not open packet
+// sockets.
+var ErrPrivilege = errors.New("missing capability CAP_NET_RAW")
+
+// Config says what to open. Only Interface is required.
+type Config struct {
+	// Interface is the name of the interface to receive from.
+	Interface string
+
+	// Addrs are the local addresses to serve; each must be one of the
+	// interface's, or on lo any loopback address. None means all of the
+	// interface's.
+	Addrs []netip.Addr
+
+	// Shards is the number of links, 1 to 16; 0 means 1. Packets are spread by
+	// the lowest four bits of the destination queue pair number, modulo
+	// Shards; a run that the kernel merged goes where its first packet goes.
+	Shards int
+
+	// RcvBuf is the receive buffer of each link in octets, as the kernel
+	// counts (SO_RCVBUF); 0 means 8 MiB. Beyond net.core.rmem_max it takes
+	// CAP_NET_ADMIN; without, the limit is what one gets.
+	RcvBuf int
+}
+
+// Limits and defaults.
+const (
+	maxShards     = 16          // the shard bits of a queue pair number
+	defaultRcvBuf = 8 << 20     // octets; see Config
+	slots         = 16          // messages in one recvmmsg
+	maxRounds     = 4           // receive calls in one Recv while nothing is for us
+	slotLen       = 65536 + 128 // virtio header, Ethernet and tag, IPv6 header, 65535 octets
+)

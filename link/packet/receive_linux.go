@@ -1,0 +1,96 @@
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// receiver turns what a packet socket holds into datagrams.
+type receiver struct {
+	fd    int
+	addrs []netip.Addr // destinations that are ours
+	batch *sys.RxBatch
+	m     sys.RxMessage
+
+	packets, bytes, dropped atomic.Uint64
+	reasons                 [trace.NumReasons]atomic.Uint64
+}
+
+func newReceiver(fd int, addrs []netip.Addr) *receiver {
+	return &receiver{fd: fd, addrs: addrs, batch: sys.NewRxBatch(slots, slotLen)}
+}
+
+// recv fills ds. Frames that are not for our addresses are somebody else's
+// and pass uncounted; those that are no valid RoCEv2 are counted. After a
+// call's worth of nothing but such frames it looks again.
+//
+//gorxe:hot
+func (r *receiver) recv(ds []wire.Datagram) (int, error) {
+	for range maxRounds {
+		got, errno := r.batch.Recv(r.fd, len(ds))
+		switch errno {
+		case 0:
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR, unix.ENETDOWN:
+			continue
+		case unix.EINVAL: // a frame whose kind of offload virtio cannot tell
+			r.reasons[trace.DropNotRoCE].Add(1)
+			continue
+		default:
+			return 0, recvError(errno)
+		}
+		if n := r.take(ds, got); n > 0 {
+			return n, nil
+		}
+	}
+	return 0, nil
+}
+
+// take parses the got messages of the batch into ds.
+func (r *receiver) take(ds []wire.Datagram, got int) (n int) {
+	var packets, bytes int
+	for i := range got {
+		r.batch.Take(i, &r.m)
+		d := &ds[n]
+		if reason := parseMessage(r.m.Payload, d); reason != trace.None {
+			r.reasons[reason].Add(1)
+			continue
+		}
+		if !slices.Contains(r.addrs, d.Dst) {
+			continue
+		}
+		packets += d.Segments()
+		bytes += len(d.Payload)
+		n++
+	}
+	if n > 0 {
+		r.packets.Add(uint64(packets))
+		r.bytes.Add(uint64(bytes))
+	}
+	return n
+}
+
+func recvError(e syscall.Errno) error { return fmt.Errorf("packet: receive: %w", e) }
+
+// stats adds what was received to s. open says whether the socket may still
+// be asked.
+func (r *receiver) stats(s *link.Stats, open bool) {
+	if open {
+		r.dropped.Add(drops(r.fd)) // the kernel counts from the last question
+	}
+	s.RxPackets, s.RxBytes, s.RxDropped = r.packets.Load(), r.bytes.Load(), r.dropped.Load()
+	for i := range r.reasons {
+		s.RxInvalid += r.reasons[i].Load()
+	}
+}
