@@ -157,7 +157,7 @@ func (q *QP) PostSend(wr []SendWR) (n int, err error) {
 	q.sqMu.Lock()
 	for n = range wr {
 		if err = q.checkSend(&wr[n]); err == nil {
-			err = q.sq.put(&wr[n])
+			err = q.sq.Put(&wr[n])
 		}
 		if err != nil {
 			break
@@ -167,7 +167,7 @@ func (q *QP) PostSend(wr []SendWR) (n int, err error) {
 		n = len(wr)
 	}
 	if n > 0 {
-		q.sq.publish()
+		q.sq.Publish()
 	}
 	q.sqMu.Unlock()
 	if n > 0 {
@@ -209,7 +209,7 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	}
 	q.rqMu.Lock()
 	for n = range wr {
-		if err = q.rq.put(&wr[n]); err != nil {
+		if err = q.rq.Put(&wr[n]); err != nil {
 			break
 		}
 	}
@@ -217,7 +217,7 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 		n = len(wr)
 	}
 	if n > 0 {
-		q.rq.publish()
+		q.rq.Publish()
 	}
 	flush := q.rq.flushing()
 	q.rqMu.Unlock()

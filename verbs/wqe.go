@@ -89,9 +89,9 @@ func (q *SendQueue) Reset() {
 	q.ring.prod.Store(0)
 }
 
-// put writes one work request and returns an error if it does not fit or is
+// Put writes one work request and returns an error if it does not fit or is
 // malformed. Publish makes it visible.
-func (q *SendQueue) put(w *SendWR) error {
+func (q *SendQueue) Put(w *SendWR) error {
 	n := len(w.SGL) * sgeLen
 	if w.Flags&SendInline != 0 {
 		if n = len(w.Inline); n > q.maxInline {
@@ -134,7 +134,8 @@ func (q *SendQueue) put(w *SendWR) error {
 	return nil
 }
 
-func (q *SendQueue) publish() { q.ring.prod.Store(q.prod) }
+// Publish makes everything put so far visible to the NIC.
+func (q *SendQueue) Publish() { q.ring.prod.Store(q.prod) }
 
 func putSGE(b []byte, s SGE) {
 	le.PutUint64(b, s.Addr)
@@ -266,7 +267,8 @@ func (q *RecvQueue) Reset() {
 	q.ring.prod.Store(0)
 }
 
-func (q *RecvQueue) put(w *RecvWR) error {
+// Put writes one receive request; Publish makes it visible.
+func (q *RecvQueue) Put(w *RecvWR) error {
 	if len(w.SGL) > q.maxSGE {
 		return fmt.Errorf("%w: %d scatter/gather entries, the queue was created for %d (MaxRecvSGE)", ErrInvalidWR, len(w.SGL), q.maxSGE)
 	}
@@ -284,7 +286,8 @@ func (q *RecvQueue) put(w *RecvWR) error {
 	return nil
 }
 
-func (q *RecvQueue) publish() { q.ring.prod.Store(q.prod) }
+// Publish makes everything put so far visible to the NIC.
+func (q *RecvQueue) Publish() { q.ring.prod.Store(q.prod) }
 
 // flushing reports whether the NIC flushes what is posted, and so wants to
 // hear of it.

@@ -47,10 +47,10 @@ type Burst struct {
 	QPN  bth.QPN // local queue pair, for the recorder and for counters
 	Segs []Segment
 
-	// MaxSegs and MaxBytes bound the burst; Reset sets them.
 	// Mark is the engine's own: the highest PSN it had sent before this burst.
 	Mark bth.PSN
 
+	// MaxSegs and MaxBytes bound the burst; Reset sets them.
 	MaxSegs  int
 	MaxBytes int
 

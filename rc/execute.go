@@ -1,0 +1,129 @@
+package rc
+
+import (
+	"github.com/gorxe/gorxe/atomic"
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// execute carries out a request packet that passed every check and moves the
+// expected PSN past it.
+func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
+	r, info := &q.resp, p.Info()
+	pkts := 1
+	switch info.Op {
+	case bth.OpSend:
+		if v, why := q.placeSend(p); v != accept {
+			return v, why
+		}
+	case bth.OpWrite:
+		if v, why := q.placeWrite(p); v != accept {
+			return v, why
+		}
+	case bth.OpReadReq:
+		if n := int(p.DMALen); n > q.mtu {
+			pkts = (n + q.mtu - 1) / q.mtu
+		}
+		r.replies.push(reply{kind: replyRead, first: p.PSN, pkts: pkts, va: p.VA, rkey: p.RKey, length: int(p.DMALen)})
+	default:
+		v, why := q.runAtomic(p)
+		if v != accept {
+			return v, why
+		}
+	}
+	r.epsn = r.epsn.Add(pkts)
+	switch {
+	case info.Has(bth.First):
+		r.op = info.Op
+	case info.Has(bth.Ends):
+		r.op = bth.OpNone
+		r.msn = (r.msn + 1) & bth.PSNMask
+		q.finish(p)
+	}
+	if p.AckReq && info.Op != bth.OpReadReq && info.Ext&bth.ExtAtomicETH == 0 {
+		q.queueAck(p.PSN)
+	}
+	return accept, trace.None
+}
+
+// placeSend copies payload into the receive request.
+func (q *QP) placeSend(p *bth.Packet) (verdict, trace.Reason) {
+	w := &q.resp.recv
+	src := p.Payload
+	if !q.pieces(w.sgl[:w.n], w.got, len(src), verbs.AccessLocalWrite, func(dst []byte) { src = src[copy(dst, src):] }) {
+		return remoteOp, trace.FailLocalProt
+	}
+	w.got += len(p.Payload)
+	return accept, trace.None
+}
+
+// placeWrite copies payload into remote memory, front to back, so that its
+// last octet is written last: programs poll it.
+func (q *QP) placeWrite(p *bth.Packet) (verdict, trace.Reason) {
+	w := &q.resp.write
+	if p.Info().Has(bth.Starts) {
+		*w = writeCursor{va: p.VA, rkey: p.RKey, left: int(p.DMALen), total: int(p.DMALen)}
+	}
+	n := len(p.Payload)
+	if n > 0 {
+		// The key may have been withdrawn since the first packet.
+		dst, why := q.cfg.MRs.Resolve(q.cfg.PD, w.rkey, w.va, n, verbs.AccessRemoteWrite)
+		if why != trace.None {
+			return remoteAccess, why
+		}
+		copy(dst, p.Payload)
+	}
+	w.va += uint64(n)
+	w.left -= n
+	return accept, trace.None
+}
+
+// runAtomic executes an atomic and keeps its result for replays.
+func (q *QP) runAtomic(p *bth.Packet) (verdict, trace.Reason) {
+	mem, why := q.cfg.MRs.Resolve(q.cfg.PD, p.RKey, p.VA, 8, verbs.AccessRemoteAtomic)
+	if why != trace.None {
+		return remoteAccess, why
+	}
+	var old uint64
+	var ok bool
+	if p.Info().Op == bth.OpFetchAdd {
+		old, ok = atomic.FetchAdd(mem, p.SwapAdd)
+	} else {
+		old, ok = atomic.CmpSwap(mem, p.Compare, p.SwapAdd)
+	}
+	if !ok { // aligned by address, but not in memory
+		return invalidRequest, trace.FailReqLength
+	}
+	q.resp.replies.push(reply{kind: replyAtomic, first: p.PSN, pkts: 1, value: old})
+	return accept, trace.None
+}
+
+// finish completes the message whose last packet p is: a receive completion if
+// it took a receive request.
+func (q *QP) finish(p *bth.Packet) {
+	info := p.Info()
+	if !info.Has(bth.TakesRecv) {
+		return
+	}
+	w := &q.resp.recv
+	wc := verbs.WC{ID: w.id, Opcode: verbs.WCRecv, ByteLen: uint32(w.got), QPN: uint32(q.cfg.QPN), SrcQP: q.attr.DestQPN}
+	if info.Op == bth.OpWrite {
+		wc.Opcode, wc.ByteLen = verbs.WCRecvWriteImm, uint32(q.resp.write.total)
+	}
+	if info.Has(bth.HasImm) {
+		wc.Flags, wc.Imm = verbs.WCWithImm, p.Imm
+	}
+	w.held = false
+	q.stats.Recvs++
+	q.cfg.RecvCQ.Push(&wc, p.SE)
+}
+
+// completeRecv ends the held receive request with an error.
+func (q *QP) completeRecv(s verbs.WCStatus, why trace.Reason) {
+	w := &q.resp.recv
+	w.held = false
+	q.counts[why]++
+	wc := verbs.WC{ID: w.id, Opcode: verbs.WCRecv, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
+	q.cfg.RecvCQ.Push(&wc, true)
+}

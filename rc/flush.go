@@ -1,0 +1,109 @@
+package rc
+
+import (
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// Fail moves the queue pair to ERR for a reason of the device's, such as an
+// overflown completion queue, and flushes both queues.
+func (q *QP) Fail(now int64, why trace.Reason) {
+	if q.attr.State == verbs.StateErr || q.attr.State == verbs.StateReset {
+		return
+	}
+	q.events |= EventFatal
+	q.toErr(now, why)
+}
+
+// toErr enters ERR and flushes. Responses already due, a fatal NAK last, still
+// leave; everything else falls silent. IBA 10.3.1.6.
+func (q *QP) toErr(now int64, why trace.Reason) {
+	if q.attr.State == verbs.StateErr {
+		return
+	}
+	q.attr.State = verbs.StateErr
+	q.note(now, why, trace.Local, nil)
+	if q.resp.nak.pending && q.resp.nak.fatal {
+		q.resp.ack.pending = false
+	} else {
+		q.resp.silence()
+	}
+	if r, ok := q.cfg.RQ.(*verbs.RecvRing); ok {
+		r.SetFlushing(true)
+	}
+	q.flush(now)
+	q.events |= EventLastWQE
+}
+
+// flush completes every outstanding work request of both queues with a flush
+// error, oldest first, also those posted since. C10-41, C10-42.
+func (q *QP) flush(now int64) {
+	r := &q.req
+	for {
+		w := r.headWQE()
+		if w == nil {
+			if !q.fetch(now) {
+				break
+			}
+			continue
+		}
+		q.completeSend(w, verbs.WCWRFlushErr, trace.FailFlushed)
+		q.popSend()
+	}
+	if q.resp.recv.held {
+		q.completeRecv(verbs.WCWRFlushErr, trace.FailFlushed)
+	}
+	own, ok := q.cfg.RQ.(*verbs.RecvRing)
+	if !ok {
+		return // requests of a shared queue are not this queue pair's
+	}
+	for {
+		id, _, ok := own.Fetch(q.resp.recv.sgl)
+		if !ok {
+			return
+		}
+		q.resp.recv.id, q.resp.recv.held = id, true
+		q.completeRecv(verbs.WCWRFlushErr, trace.FailFlushed)
+	}
+}
+
+// completeSend writes the completion of a send request, if it has one: an
+// error always does.
+func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
+	if s == verbs.WCSuccess {
+		q.stats.Completed++
+		if w.Flags&verbs.SendSignaled == 0 && !q.cfg.SigAll {
+			return
+		}
+	} else {
+		q.counts[why]++
+	}
+	wc := verbs.WC{ID: w.ID, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
+	switch w.Opcode {
+	case verbs.WRWrite, verbs.WRWriteImm:
+		wc.Opcode = verbs.WCWrite
+	case verbs.WRRead:
+		wc.Opcode, wc.ByteLen = verbs.WCRead, uint32(w.length)
+	case verbs.WRCmpSwap:
+		wc.Opcode, wc.ByteLen = verbs.WCCmpSwap, 8
+	case verbs.WRFetchAdd:
+		wc.Opcode, wc.ByteLen = verbs.WCFetchAdd, 8
+	default:
+		wc.Opcode = verbs.WCSend
+	}
+	if s == verbs.WCRetryExcErr {
+		wc.VendorErr = verbs.VendorRetryExceeded
+	}
+	q.cfg.SendCQ.Push(&wc, s != verbs.WCSuccess)
+}
+
+// failSend ends the oldest send request with an error and the queue pair with
+// it. C10-39.
+func (q *QP) failSend(now int64, s verbs.WCStatus, why trace.Reason) {
+	if w := q.req.headWQE(); w != nil {
+		q.completeSend(w, s, why)
+		q.popSend()
+	}
+	q.events |= EventFatal
+	q.toErr(now, why)
+}

@@ -1,0 +1,30 @@
+package rc
+
+const (
+	// defaultWindow is in packets, for a peer with the usual unprivileged
+	// receive buffer of 212992 octets: measured, no loss up to 90 packets of
+	// 4 KiB.
+	defaultWindow = 64
+
+	// ackFraction: a packet asks for an ACK at least every window/ackFraction
+	// packets, so that the window reopens before it closes.
+	ackFraction = 4
+
+	// readFraction: one READ request asks for at most window/readFraction
+	// packets; a longer READ is several requests, so that responses never
+	// exceed the receive buffer. Responders see what a restart of a READ
+	// looks like.
+	readFraction = 2
+
+	// snapshotMax is the largest payload that is copied before it is sealed.
+	// Longer ones are referenced: they belong to the NIC until completion.
+	snapshotMax = 512
+
+	// maxMessage is the longest message, 2^31 octets (IBA 9.7.3.3).
+	maxMessage = 1 << 31
+
+	// timeoutUnit is 4.096 us (IBA 9.7.6.1.3) in nanoseconds.
+	timeoutUnit = 4096
+
+	pkey = 0xffff
+)

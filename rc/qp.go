@@ -1,0 +1,199 @@
+package rc
+
+import (
+	"math"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
+	"github.com/gorxe/gorxe/mr"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// CompSink takes completions: the NIC's side of a completion queue.
+type CompSink interface {
+	Push(w *verbs.WC, solicited bool)
+}
+
+// RecvSource gives receive requests: a queue pair's own ring, or an SRQ.
+type RecvSource interface {
+	// Fetch takes the next request; ok is false when there is none, n is -1
+	// when it is malformed.
+	Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool)
+	Len() int
+}
+
+// Config is what a queue pair is made of. It is not changed later.
+type Config struct {
+	QPN            bth.QPN
+	PD             mr.PD
+	Cap            verbs.QPCap
+	SigAll         bool
+	SQ             *verbs.SendRing
+	RQ             RecvSource
+	SendCQ, RecvCQ CompSink
+	MRs            *mr.Table
+	Recorder       *trace.Recorder
+	// Window is how many packets of 4 KiB may be in flight; 0 means 64.
+	Window int
+	// Control replaces the fixed window.
+	Control cc.Controller
+}
+
+// QP is one reliable connection. Calls are the owner's to serialise.
+type QP struct {
+	cfg  Config
+	attr verbs.QPAttr
+	flow *wire.Flow
+	mtu  int
+
+	req  requester
+	resp responder
+
+	turn   bool // whose turn it is in Fill
+	events Events
+	counts trace.Counts
+	stats  Stats
+}
+
+// New returns a queue pair in state RESET.
+func New(cfg Config) *QP {
+	if cfg.Window <= 0 {
+		cfg.Window = defaultWindow
+	}
+	q := &QP{cfg: cfg}
+	q.req.init(cfg.Cap)
+	q.resp.init(cfg.Cap)
+	return q
+}
+
+// Attr returns the attributes; State is the current state.
+func (q *QP) Attr() verbs.QPAttr {
+	a := q.attr
+	a.CurState = a.State
+	if a.State >= verbs.StateRTR {
+		a.RQPSN = q.resp.epsn.Uint32()
+		a.SQPSN = q.req.next.Uint32()
+	}
+	return a
+}
+
+// State returns the current state.
+func (q *QP) State() verbs.QPState { return q.attr.State }
+
+// QPN returns the queue pair number.
+func (q *QP) QPN() bth.QPN { return q.cfg.QPN }
+
+// Flow returns the address vector, nil before RTR.
+func (q *QP) Flow() *wire.Flow { return q.flow }
+
+// Counts returns the queue pair's counter for each reason.
+func (q *QP) Counts() *trace.Counts { return &q.counts }
+
+// Stats returns the queue pair's other counters.
+func (q *QP) Stats() *Stats { return &q.stats }
+
+// TakeEvents returns the events since the last call.
+func (q *QP) TakeEvents() Events {
+	e := q.events
+	q.events = 0
+	return e
+}
+
+// note counts a reason and records it.
+func (q *QP) note(now int64, r trace.Reason, d trace.Dir, p *bth.Packet) {
+	q.counts[r]++
+	e := trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: r, Dir: d}
+	if p != nil {
+		e.PSN, e.Opcode, e.Arg = p.PSN.Uint32(), uint8(p.Opcode), uint32(p.Syndrome)
+	} else {
+		e.PSN = q.req.una.Uint32()
+	}
+	q.cfg.Recorder.Record(e)
+}
+
+// HandlePacket takes a packet for this queue pair whose ICRC, addresses and
+// partition key are proven. The packet is borrowed for the call.
+//
+//gorxe:hot
+func (q *QP) HandlePacket(now int64, p *bth.Packet) {
+	info := p.Info()
+	switch q.attr.State {
+	case verbs.StateRTR, verbs.StateRTS, verbs.StateSQD:
+	default:
+		q.note(now, trace.DropState, trace.Rx, p)
+		return
+	}
+	if info.Class != bth.RC {
+		q.note(now, trace.DropClass, trace.Rx, p)
+		return
+	}
+	if info.Has(bth.Request) {
+		if q.attr.State == verbs.StateRTR && !q.resp.established {
+			q.events |= EventCommEst
+		}
+		q.resp.established = true
+		q.stats.RcvdRequests++
+		q.stats.RcvdBytes += uint64(len(p.Payload))
+		q.handleRequest(now, p)
+		return
+	}
+	if q.attr.State == verbs.StateRTR {
+		q.note(now, trace.DropState, trace.Rx, p)
+		return
+	}
+	q.stats.RcvdResponses++
+	q.stats.RcvdBytes += uint64(len(p.Payload))
+	q.handleResponse(now, p)
+}
+
+// Fill puts packets of this queue pair into the burst, which the caller has
+// Reset with its limits, and reports whether there are any. Responses and
+// requests take turns when both wait.
+//
+//gorxe:hot
+func (q *QP) Fill(now int64, b *wire.Burst) bool {
+	b.Flow, b.QPN = q.flow, q.cfg.QPN
+	q.turn = !q.turn
+	if q.turn {
+		return q.fillResponses(now, b) || q.fillRequests(now, b)
+	}
+	return q.fillRequests(now, b) || q.fillResponses(now, b)
+}
+
+// Ready reports whether Fill may have something to send.
+func (q *QP) Ready(now int64) bool {
+	return q.responsesPending() || q.requestReady(now)
+}
+
+// Unsend takes back what a link did not send of a filled burst: every segment
+// from index sent on. It is not a loss. When several bursts were filled, the
+// calls may come in any order.
+func (q *QP) Unsend(b *wire.Burst, sent int) {
+	if sent >= b.Len() {
+		return
+	}
+	q.counts[trace.RetryLink] += uint64(b.Len() - sent)
+	if b.Kind == wire.KindRequest {
+		q.unsendRequests(b, sent)
+	} else {
+		q.unsendResponses(b, sent)
+	}
+}
+
+// Deadline returns when HandleTimer wants to be called, or math.MaxInt64.
+func (q *QP) Deadline() int64 {
+	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD {
+		return math.MaxInt64
+	}
+	return q.req.deadline
+}
+
+// Doorbell says that work requests were posted. Sending them is Fill's
+// business; in ERR they are flushed.
+func (q *QP) Doorbell(now int64) {
+	if q.attr.State == verbs.StateErr {
+		q.flush(now)
+	}
+}

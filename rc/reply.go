@@ -1,0 +1,219 @@
+package rc
+
+import (
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// ackState is the one acknowledgement that may wait: a later one takes the
+// place of an earlier. C9-116.
+type ackState struct {
+	pending bool
+	psn     bth.PSN
+}
+
+// nakState is the one NAK that may wait.
+type nakState struct {
+	pending  bool
+	fatal    bool // the queue pair is in ERR and sends nothing after it
+	psn      bth.PSN
+	syndrome bth.Syndrome
+}
+
+func (q *QP) queueAck(psn bth.PSN) {
+	a := &q.resp.ack
+	if a.pending {
+		q.stats.AcksCoalesced++
+		if !psn.After(a.psn) {
+			return
+		}
+	}
+	a.pending, a.psn = true, psn
+}
+
+// queueNAK asks for the expected PSN. It acknowledges everything before that,
+// so a waiting ACK is not needed any more.
+func (q *QP) queueNAK(s bth.Syndrome) {
+	r := &q.resp
+	r.nak = nakState{pending: true, psn: r.epsn, syndrome: s}
+	r.ack.pending = false
+}
+
+// silence drops everything that waits to be sent.
+func (r *responder) silence() {
+	r.ack.pending, r.nak.pending = false, false
+	for i := range r.replies.slots {
+		r.replies.slots[i].pending = false
+	}
+}
+
+func (q *QP) responsesPending() bool {
+	r := &q.resp
+	return (r.ack.pending || r.nak.pending || r.replies.next() != nil) && q.flow != nil
+}
+
+// fillResponses puts responses into an empty burst in the order of their PSNs:
+// READ and atomic replies first, then the ACK or NAK, which acknowledges them.
+func (q *QP) fillResponses(now int64, b *wire.Burst) bool {
+	if !q.responsesPending() {
+		return false
+	}
+	r := &q.resp
+	b.Kind = wire.KindResponse
+	for {
+		a := r.replies.next()
+		if a == nil {
+			break
+		}
+		if r.ack.pending && r.ack.psn.Before(a.start) && a.start != a.first {
+			// A repeated READ from its middle: an earlier ACK is implied.
+			r.ack.pending = false
+		}
+		if a.kind == replyAtomic {
+			if !q.putAtomicAck(b, a) {
+				break
+			}
+		} else if !q.putReadResp(now, b, a) {
+			break
+		}
+		if r.ack.pending && r.ack.psn.Before(a.start.Add(a.todo)) {
+			r.ack.pending = false // this response acknowledges it
+		}
+	}
+	if r.replies.next() == nil {
+		q.putAck(b)
+	}
+	if b.Len() == 0 {
+		return false
+	}
+	q.stats.SentResponses += uint64(b.Len())
+	return true
+}
+
+// putReadResp adds response packets of one READ until the burst is full. It
+// returns false when it stopped short. The payload is a snapshot: the memory
+// may change under the ICRC.
+func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
+	for a.sent < a.todo {
+		skip := a.start.Diff(a.first)
+		off := (skip + a.sent) * q.mtu
+		n := min(q.mtu, a.end-off)
+		op := bth.RCReadRespMiddle
+		switch first, last := a.sent == 0, a.sent == a.todo-1; {
+		case first && last:
+			op = bth.RCReadRespOnly
+		case first:
+			op = bth.RCReadRespFirst
+		case last:
+			op = bth.RCReadRespLast
+		}
+		hdr := op.Info().HdrLen
+		if !b.Fits(hdr+n+-n&3+bth.ICRCLen, 0) {
+			return false
+		}
+		var src []byte
+		if n > 0 {
+			var why trace.Reason
+			if src, why = q.cfg.MRs.Resolve(q.cfg.PD, a.rkey, a.va+uint64(off), n, verbs.AccessRemoteRead); why != trace.None {
+				q.readFailed(now, a, why)
+				return false
+			}
+		}
+		p := q.header(op, a.start.Add(a.sent))
+		p.Pad = uint8(-n & 3)
+		p.Syndrome, p.MSN = bth.AckUnlimited, q.resp.msn
+		p.PutHeaders(b.Begin(p.PSN, op, hdr, n))
+		copy(b.Copy(n), src)
+		b.End()
+		q.stats.SentBytes += uint64(n)
+		a.sent++
+	}
+	a.pending, a.done = false, true
+	return true
+}
+
+// readFailed answers a READ whose region was withdrawn while it was being
+// answered: a NAK in the middle of it ends it.
+func (q *QP) readFailed(now int64, a *reply, why trace.Reason) {
+	r := &q.resp
+	psn := a.start.Add(a.sent)
+	for i := range r.replies.slots {
+		r.replies.slots[i].pending = false
+	}
+	r.ack.pending = false
+	r.nak = nakState{pending: true, fatal: true, psn: psn, syndrome: bth.NAKRemoteAccess}
+	q.events |= EventAccess
+	q.toErr(now, why)
+}
+
+func (q *QP) putAtomicAck(b *wire.Burst, a *reply) bool {
+	hdr := bth.RCAtomicAck.Info().HdrLen
+	if !b.Fits(hdr+bth.ICRCLen, 0) {
+		return false
+	}
+	p := q.header(bth.RCAtomicAck, a.first)
+	p.Syndrome, p.MSN, p.Orig = bth.AckUnlimited, q.resp.msn, a.value
+	p.PutHeaders(b.Begin(p.PSN, p.Opcode, hdr, 0))
+	b.End()
+	a.pending, a.done, a.sent = false, true, 1
+	return true
+}
+
+// putAck adds the waiting ACK and NAK.
+func (q *QP) putAck(b *wire.Burst) {
+	r := &q.resp
+	hdr := bth.RCAck.Info().HdrLen
+	put := func(psn bth.PSN, s bth.Syndrome) bool {
+		if !b.Fits(hdr+bth.ICRCLen, 0) {
+			return false
+		}
+		p := q.header(bth.RCAck, psn)
+		p.Syndrome, p.MSN = s, r.msn
+		p.PutHeaders(b.Begin(psn, p.Opcode, hdr, 0))
+		b.End()
+		return true
+	}
+	if r.ack.pending && put(r.ack.psn, bth.AckUnlimited) {
+		r.ack.pending = false
+		q.stats.AcksSent++
+	}
+	if r.nak.pending && !r.ack.pending && put(r.nak.psn, r.nak.syndrome) {
+		r.nak.pending = false
+	}
+}
+
+// unsendResponses puts back what did not leave.
+func (q *QP) unsendResponses(b *wire.Burst, sent int) {
+	r := &q.resp
+	q.stats.SentResponses -= uint64(b.Len() - sent)
+	for i := b.Len() - 1; i >= sent; i-- {
+		s := &b.Segs[i]
+		switch s.Opcode.Info().Op {
+		case bth.OpAck:
+			q.unsendAck(s.PSN, bth.Syndrome(b.Header(i)[bth.BTHLen]))
+		case bth.OpAtomicAck:
+			if a := r.replies.find(s.PSN); a != nil {
+				a.pending, a.done, a.sent = true, false, 0
+			}
+		case bth.OpReadResp:
+			if a := r.replies.find(s.PSN); a != nil {
+				if k := s.PSN.Diff(a.start); k >= 0 && k < a.sent {
+					a.pending, a.done, a.sent = true, false, k
+				}
+			}
+		}
+	}
+}
+
+func (q *QP) unsendAck(psn bth.PSN, s bth.Syndrome) {
+	r := &q.resp
+	if s.Kind() == bth.KindAck {
+		if !r.ack.pending || psn.After(r.ack.psn) {
+			r.ack = ackState{pending: true, psn: psn}
+		}
+	} else if !r.nak.pending {
+		r.nak.pending, r.nak.psn, r.nak.syndrome = true, psn, s
+	}
+}

@@ -1,0 +1,347 @@
+package rc
+
+import (
+	"math"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// requester is the sending half of a queue pair.
+type requester struct {
+	wqes            []sqe
+	head, cur, tail uint32
+	tailPSN         bth.PSN // first PSN of the next request to be fetched
+	broken          bool    // the send ring is unusable
+
+	una, next, high bth.PSN
+	sinceAck        int // packets sent since one asked for an ACK
+
+	reads []readReq // READ and atomic requests outstanding, oldest first
+
+	readPart int // PSNs one READ request asks for at most
+
+	draining bool
+	deadline int64
+	retries  int // transport retries left
+	rnrLeft  int
+	rnrWait  bool // deadline is the end of an RNR wait
+	// restarted is set from a restart until progress: further signs of the
+	// same loss start no second one.
+	restarted bool
+}
+
+// readReq is an outstanding READ or atomic request: the PSNs its response
+// covers.
+type readReq struct{ first, end bth.PSN }
+
+func (r *requester) init(c verbs.QPCap) {
+	r.wqes = make([]sqe, c.MaxSendWR)
+	sges := make([]verbs.SGE, c.MaxSendWR*c.MaxSendSGE)
+	for i := range r.wqes {
+		r.wqes[i].sgl = sges[i*c.MaxSendSGE : i*c.MaxSendSGE : (i+1)*c.MaxSendSGE]
+	}
+	r.deadline = math.MaxInt64
+}
+
+func (r *requester) reset() {
+	*r = requester{wqes: r.wqes, reads: r.reads[:0], deadline: math.MaxInt64}
+}
+
+// start begins at the first PSN when the queue pair enters RTS.
+func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
+	r.tailPSN, r.una, r.next, r.high = psn, psn, psn, psn
+	r.retries, r.rnrLeft = int(a.RetryCnt), int(a.RNRRetry)
+	r.deadline = math.MaxInt64
+	r.head, r.cur, r.tail = 0, 0, 0
+	if cap(r.reads) < a.MaxRdAtomic {
+		r.reads = make([]readReq, 0, a.MaxRdAtomic)
+	}
+	r.reads = r.reads[:0]
+}
+
+// window returns how many packets may be in flight. A smaller path MTU lets
+// more of them into the same receive buffer.
+func (q *QP) window(now int64) int {
+	if q.cfg.Control != nil {
+		return max(1, q.cfg.Control.Window(now))
+	}
+	if q.mtu < 4096 {
+		return 2 * q.cfg.Window
+	}
+	return q.cfg.Window
+}
+
+// requestReady reports whether a request packet may leave now.
+func (q *QP) requestReady(now int64) bool {
+	r := &q.req
+	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD || r.rnrWait {
+		return false
+	}
+	if r.cur == r.tail && !q.cfg.SQ.Pending() {
+		return false
+	}
+	return r.next.Diff(r.una) < q.window(now)
+}
+
+// current returns the send request that owns the PSN to be sent next and the
+// index of that PSN in it, or nil if nothing may be sent: nothing is posted,
+// or a rule holds it back.
+func (q *QP) current(now int64) (w *sqe, i int) {
+	r := &q.req
+	if r.cur == r.tail {
+		if r.draining || !q.fetch(now) {
+			return nil, 0
+		}
+	}
+	w = r.at(r.cur)
+	i = r.next.Diff(w.first)
+	switch {
+	case w.bad != verbs.WCSuccess:
+		return nil, 0
+	case i == 0 && r.draining && !r.next.Before(r.high):
+		return nil, 0
+	case w.answered() && len(r.reads) >= q.attr.MaxRdAtomic:
+		return nil, 0
+	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
+		return nil, 0
+	}
+	return w, i
+}
+
+// fillRequests puts request packets into an empty burst.
+func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
+	r := &q.req
+	if !q.requestReady(now) {
+		return false
+	}
+	b.Kind, b.Mark = wire.KindRequest, r.high
+	window := q.window(now)
+	for r.next.Diff(r.una) < window {
+		w, i := q.current(now)
+		if w == nil {
+			break
+		}
+		full := false
+		switch w.Opcode {
+		case verbs.WRRead:
+			full = !q.putRead(b, w, i)
+		case verbs.WRCmpSwap, verbs.WRFetchAdd:
+			full = !q.putAtomic(b, w)
+		default:
+			full = !q.putData(b, w, i, window)
+		}
+		if full {
+			break
+		}
+		if w.bad != verbs.WCSuccess {
+			break
+		}
+	}
+	q.failBad(now)
+	if b.Len() == 0 || q.attr.State == verbs.StateErr {
+		return false
+	}
+	q.stats.SentRequests += uint64(b.Len())
+	if r.deadline == math.MaxInt64 {
+		q.armTimer(now)
+	}
+	return true
+}
+
+// failBad ends a request that broke a local rule once everything before it is
+// finished, so that completions stay in order.
+func (q *QP) failBad(now int64) {
+	if w := q.req.headWQE(); w != nil && w.bad != verbs.WCSuccess && !w.first.After(q.req.una) {
+		q.failSend(now, w.bad, w.badWhy)
+	}
+}
+
+// advance moves past n PSNs that were just put into a burst.
+func (q *QP) advance(w *sqe, n int) {
+	r := &q.req
+	if r.next.Before(r.high) {
+		q.stats.Repeated++
+	}
+	r.next = r.next.Add(n)
+	if r.next.After(r.high) {
+		r.high = r.next
+	}
+	if r.next == w.end() {
+		r.cur++
+	}
+}
+
+// header returns the fields every packet of this queue pair has.
+func (q *QP) header(op bth.Opcode, psn bth.PSN) bth.Packet {
+	return bth.Packet{Opcode: op, MigReq: true, PKey: pkey, DestQP: bth.QPN(q.attr.DestQPN), PSN: psn}
+}
+
+// dataOpcode is the opcode of packet i of n of a SEND or WRITE.
+func dataOpcode(op verbs.WROpcode, i, n int) bth.Opcode {
+	first, last := i == 0, i == n-1
+	switch op {
+	case verbs.WRWrite, verbs.WRWriteImm:
+		switch {
+		case first && last && op == verbs.WRWriteImm:
+			return bth.RCWriteOnlyImm
+		case first && last:
+			return bth.RCWriteOnly
+		case first:
+			return bth.RCWriteFirst
+		case last && op == verbs.WRWriteImm:
+			return bth.RCWriteLastImm
+		case last:
+			return bth.RCWriteLast
+		}
+		return bth.RCWriteMiddle
+	}
+	switch {
+	case first && last && op == verbs.WRSendImm:
+		return bth.RCSendOnlyImm
+	case first && last && op == verbs.WRSendInv:
+		return bth.RCSendOnlyInv
+	case first && last:
+		return bth.RCSendOnly
+	case first:
+		return bth.RCSendFirst
+	case last && op == verbs.WRSendImm:
+		return bth.RCSendLastImm
+	case last && op == verbs.WRSendInv:
+		return bth.RCSendLastInv
+	case last:
+		return bth.RCSendLast
+	}
+	return bth.RCSendMiddle
+}
+
+// putData adds packet i of a SEND or WRITE. It returns false when the burst
+// has no room for it.
+func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
+	r := &q.req
+	off := i * q.mtu
+	n := min(q.mtu, w.length-off)
+	p := q.header(dataOpcode(w.Opcode, i, w.pkts), r.next)
+	hdr := p.Info().HdrLen
+	if !b.Fits(hdr+n+-n&3+bth.ICRCLen, len(w.sgl)) {
+		return false
+	}
+	// Keys are checked before anything of the packet is in the burst.
+	snapshot := n <= snapshotMax
+	if w.Flags&verbs.SendInline == 0 && !q.pieces(w.sgl, off, n, 0, func([]byte) {}) {
+		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+		return true
+	}
+	last := i == w.pkts-1
+	p.Pad = uint8(-n & 3)
+	p.VA, p.RKey, p.DMALen = w.RemoteAddr, w.RKey, uint32(w.length)
+	p.Imm, p.Inv = w.Imm, w.Imm
+	p.SE = last && w.Flags&verbs.SendSolicited != 0 && w.Opcode != verbs.WRWrite
+	r.sinceAck++
+	if last || r.sinceAck >= max(1, window/ackFraction) {
+		p.AckReq, r.sinceAck = true, 0
+	}
+	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))
+	switch {
+	case w.Flags&verbs.SendInline != 0:
+		q.cfg.SQ.Inline(b.Copy(n), &w.SendWQE, off)
+	case snapshot:
+		dst := b.Copy(n)
+		q.pieces(w.sgl, off, n, 0, func(src []byte) { dst = dst[copy(dst, src):] })
+	default:
+		q.pieces(w.sgl, off, n, 0, b.Ref)
+	}
+	b.End()
+	q.stats.SentBytes += uint64(n)
+	if i == 0 && w.Opcode != verbs.WRWrite && w.Opcode != verbs.WRWriteImm && !r.next.Before(r.high) {
+		q.stats.Sends++
+	}
+	q.advance(w, 1)
+	return true
+}
+
+// readEnd returns the index after the last PSN of the request that asks for
+// index i of a READ. A READ longer than part of a window is asked for in parts,
+// so that its responses fit the receive buffer. Parts end at fixed places,
+// whatever index a restart begins at: a late response to an earlier request
+// then fits a later one as well.
+func (q *QP) readEnd(w *sqe, i int) int {
+	return min(w.pkts, i-i%q.req.readPart+q.req.readPart)
+}
+
+// putRead adds a READ request for the PSNs from index i on.
+func (q *QP) putRead(b *wire.Burst, w *sqe, i int) bool {
+	r := &q.req
+	hdr := bth.RCReadReq.Info().HdrLen
+	if !b.Fits(hdr+bth.ICRCLen, 0) {
+		return false
+	}
+	pkts := q.readEnd(w, i) - i
+	off := i * q.mtu
+	n := min(pkts*q.mtu, w.length-off)
+	if !q.pieces(w.sgl, off, n, verbs.AccessLocalWrite, func([]byte) {}) {
+		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+		return true
+	}
+	p := q.header(bth.RCReadReq, r.next)
+	p.AckReq = true
+	r.sinceAck = 0
+	p.VA, p.RKey, p.DMALen = w.RemoteAddr+uint64(off), w.RKey, uint32(n)
+	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, 0))
+	b.End()
+	r.reads = append(r.reads, readReq{r.next, r.next.Add(pkts)})
+	q.advance(w, pkts)
+	return true
+}
+
+// putAtomic adds an atomic request.
+func (q *QP) putAtomic(b *wire.Burst, w *sqe) bool {
+	r := &q.req
+	op := bth.RCFetchAdd
+	if w.Opcode == verbs.WRCmpSwap {
+		op = bth.RCCmpSwap
+	}
+	hdr := op.Info().HdrLen
+	if !b.Fits(hdr+bth.ICRCLen, 0) {
+		return false
+	}
+	if !q.pieces(w.sgl, 0, 8, verbs.AccessLocalWrite, func([]byte) {}) {
+		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+		return true
+	}
+	p := q.header(op, r.next)
+	p.AckReq = true
+	r.sinceAck = 0
+	p.VA, p.RKey = w.RemoteAddr, w.RKey
+	p.SwapAdd, p.Compare = w.CompareAdd, 0
+	if op == bth.RCCmpSwap {
+		p.SwapAdd, p.Compare = w.Swap, w.CompareAdd
+	}
+	p.PutHeaders(b.Begin(r.next, op, hdr, 0))
+	b.End()
+	r.reads = append(r.reads, readReq{r.next, r.next.Add(1)})
+	q.advance(w, 1)
+	return true
+}
+
+// unsendRequests returns next to the first packet that did not leave. What the
+// burst held for the first time counts as never sent.
+func (q *QP) unsendRequests(b *wire.Burst, sent int) {
+	r := &q.req
+	psn := b.Segs[sent].PSN
+	if !psn.Before(r.next) || psn.Before(r.una) {
+		return
+	}
+	q.stats.SentRequests -= uint64(b.Len() - sent)
+	q.rewind(psn)
+	if high := b.Mark; psn.After(high) {
+		r.high = psn
+	} else if high.Before(r.high) {
+		r.high = high
+	}
+	if r.next == r.una && !r.rnrWait {
+		r.deadline = math.MaxInt64
+	}
+}

@@ -1,0 +1,119 @@
+package rc
+
+import (
+	"math"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// rewind makes psn the next to be sent. Requests at or after it count as not
+// outstanding.
+func (q *QP) rewind(psn bth.PSN) {
+	r := &q.req
+	r.next = psn
+	r.find(psn)
+	for n := len(r.reads); n > 0 && !r.reads[n-1].first.Before(psn); n-- {
+		r.reads = r.reads[:n-1]
+	}
+	// A READ that is to be asked for again from its middle is not outstanding.
+	if n := len(r.reads); n > 0 && r.reads[n-1].end.After(psn) {
+		r.reads = r.reads[:n-1]
+	}
+	r.sinceAck = 0
+}
+
+// armTimer starts the retransmission timer afresh. IBA 9.7.6.1.3: it fires
+// between T and 4T; here at T.
+func (q *QP) armTimer(now int64) {
+	q.req.deadline = math.MaxInt64
+	if t := q.attr.Timeout; t != 0 {
+		q.req.deadline = now + timeoutUnit<<t
+	}
+}
+
+// progress records that una moved: retry counters start afresh, and so does
+// the timer while anything is in flight.
+func (q *QP) progress(now int64) {
+	r := &q.req
+	r.retries, r.rnrLeft = int(q.attr.RetryCnt), int(q.attr.RNRRetry)
+	r.restarted = false
+	if r.rnrWait {
+		// Something after the packet that met an RNR NAK was acknowledged: an
+		// earlier sending of it got through.
+		r.rnrWait = false
+	}
+	if r.next == r.una {
+		r.deadline = math.MaxInt64
+	} else {
+		q.armTimer(now)
+	}
+	q.drained()
+}
+
+// drained raises the SQD event once nothing is in flight.
+func (q *QP) drained() {
+	r := &q.req
+	if q.attr.State == verbs.StateSQD && r.draining && r.una == r.high {
+		q.events |= EventDrained
+	}
+}
+
+// restart sends again from una, go-back-N, and takes a retry for it. One loss
+// causes one restart: until progress, further signs of it are ignored.
+func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
+	r := &q.req
+	if r.restarted && why != trace.RetryTimeout {
+		return
+	}
+	q.note(now, why, trace.Local, p)
+	if r.retries == 0 {
+		q.failSend(now, verbs.WCRetryExcErr, trace.FailRetryExceeded)
+		return
+	}
+	r.retries--
+	r.restarted = why != trace.RetryTimeout // whatever the timeout outlived is over
+	if q.cfg.Control != nil {
+		q.cfg.Control.OnLoss(now)
+	}
+	q.rewind(r.una)
+	r.deadline = math.MaxInt64 // armed again when the first packet leaves
+}
+
+// rnr waits as long as the responder's RNR NAK asks; nothing is sent and no
+// other timer runs meanwhile. IBA 9.7.5.2.8.
+func (q *QP) rnr(now int64, code uint8, p *bth.Packet) {
+	r := &q.req
+	if r.rnrWait {
+		return
+	}
+	q.note(now, trace.RetryRNR, trace.Rx, p)
+	if q.attr.RNRRetry != 7 {
+		if r.rnrLeft == 0 {
+			q.failSend(now, verbs.WCRNRRetryExcErr, trace.FailRNRExceeded)
+			return
+		}
+		r.rnrLeft--
+	}
+	q.rewind(r.una)
+	r.rnrWait = true
+	r.deadline = now + bth.RNRNanos(code)
+}
+
+// HandleTimer is called at or after Deadline.
+func (q *QP) HandleTimer(now int64) {
+	r := &q.req
+	if q.Deadline() > now {
+		return
+	}
+	r.deadline = math.MaxInt64
+	if r.rnrWait {
+		r.rnrWait = false // Fill resumes
+		r.restarted = false
+		return
+	}
+	if r.next != r.una {
+		q.restart(now, trace.RetryTimeout, nil)
+	}
+}
