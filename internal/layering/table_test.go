@@ -1,0 +1,89 @@
+package layering
+
+// rule says what the non-test code of a package may import.
+type rule struct {
+	// imports are the gorxe packages it may import, relative to the module;
+	// a name with a trailing slash stands for everything below it, "*" for
+	// everything.
+	imports []string
+	// engine packages are sans-IO: see banned.
+	engine bool
+}
+
+// house is the table of DESIGN.md: upper imports lower, never sideways. Each
+// line may use what is above it, and lists it.
+var house = map[string]rule{
+	// Leaves: vocabulary, and helpers without one.
+	"trace":         {engine: true},
+	"verbs":         {imports: []string{"trace"}},
+	"internal/perm": {engine: true},
+	"internal/sys":  {},
+
+	// Packets.
+	"bth":  {imports: []string{"trace"}, engine: true},
+	"wire": {imports: []string{"bth", "trace"}, engine: true},
+
+	// Engines.
+	"mr":     {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
+	"atomic": {imports: []string{"mr", "verbs", "trace"}, engine: true},
+	"cc":     {imports: []string{"bth", "trace"}, engine: true},
+	"rc":     {imports: []string{"wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
+	"uc":     {imports: []string{"wire", "bth", "mr", "cc", "verbs", "trace", "internal/perm"}, engine: true},
+	"ud":     {imports: []string{"wire", "bth", "mr", "verbs", "trace", "internal/perm"}, engine: true},
+	"cm":     {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
+
+	// Links, and what knows the host.
+	"link":                {imports: []string{"wire", "bth", "trace"}},
+	"link/mem":            {imports: []string{"link", "wire", "bth", "trace"}},
+	"link/mem/memtest":    {imports: []string{"link/mem", "link", "wire", "bth", "trace"}}, // what tests of links share
+	"link/internal/udptx": {imports: []string{"link", "wire", "bth", "trace", "internal/sys"}},
+	"link/udp":            {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys"}},
+	"link/packet":         {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/xdp":            {imports: []string{"link", "wire", "bth", "trace", "internal/sys"}},
+	"link/fault":          {imports: []string{"link", "wire", "bth", "trace"}},
+	"link/tap":            {imports: []string{"link", "wire", "bth", "trace"}},
+	"internal/hostnet":    {imports: []string{"trace"}},
+	"internal/testbed":    {imports: []string{"internal/sys"}},
+
+	// The device, and another process's way in to it.
+	"nic":     {imports: []string{"link/", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
+	"control": {imports: []string{"verbs", "trace", "internal/sys"}},
+	".":       {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
+
+	// Tools beside the device: they see it, it does not see them.
+	"layers":            {imports: []string{"wire", "bth", "trace"}},
+	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
+	"script":            {imports: []string{"sim", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace"}},
+	"internal/pcap":     {},
+	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
+	"internal/layering": {},
+
+	// Programs and what drives them.
+	"cmd/rxe":  {imports: []string{"*"}},
+	"cmd/rxed": {imports: []string{"*"}},
+	"interop":  {imports: []string{"*"}},
+	"fuzz":     {imports: []string{"*"}},
+}
+
+// thirdParty says who may import what was not written here; everything else
+// uses the standard library alone. Tests may also use testOnly.
+var thirdParty = map[string][]string{
+	"golang.org/x/sys":               {"internal/sys", "internal/hostnet", "internal/testbed", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
+	"golang.org/x/net":               {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
+	"github.com/vishvananda/netlink": {"internal/hostnet", "internal/testbed"},
+	"github.com/vishvananda/netns":   {"internal/hostnet", "internal/testbed"},
+	"github.com/cilium/ebpf":         {"link/xdp"},
+	"github.com/google/gopacket":     {"layers", "internal/pcap", "internal/decode", "link/tap"},
+	"github.com/spf13/cobra":         {"cmd/"},
+	"github.com/spf13/pflag":         {"cmd/"},
+}
+
+var testOnly = []string{
+	"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/google/gopacket", "golang.org/x/sys",
+	"golang.org/x/net",
+}
+
+// needsCgo are packages of allowed modules that may never be imported.
+var needsCgo = []string{
+	"C", "github.com/google/gopacket/pcap", "github.com/google/gopacket/afpacket", "github.com/google/gopacket/pfring",
+}
