@@ -188,7 +188,7 @@ func (p *parser) span(w string) string {
 	switch {
 	case errA != nil || errB != nil || a < 0 || b < 0:
 		return "not a duration, or a percentage or option, of " + p.Effect.String()
-	case a > b:
+	case a > b || a == b && p.Effect == Cut:
 		return "a span that ends before it begins"
 	}
 	p.Span = [2]time.Duration{a, b}

@@ -20,8 +20,13 @@ type receiver struct {
 	queue []piece
 	head  int // of queue
 	lent  []*Held[wire.Datagram]
+	more  bool // the inner link may have more, though nothing was handed on
 	notes notes
 }
+
+// batches bounds how many batches a call takes from the inner link while rules
+// leave nothing of them.
+const batches = 16
 
 type piece struct {
 	wire.Datagram
@@ -32,7 +37,7 @@ func (r *receiver) init(l *Link, held int) { r.l, r.hold = l, NewHold[wire.Datag
 
 // next returns when there is something to receive: at once while pieces queue.
 func (r *receiver) next() int64 {
-	if r.head < len(r.queue) {
+	if r.more || r.head < len(r.queue) {
 		return math.MinInt64
 	}
 	return r.hold.Next()
@@ -43,25 +48,39 @@ func (r *receiver) recv(now int64, ds []wire.Datagram) (int, error) {
 	if r.head < len(r.queue) {
 		return r.deliver(ds, 0), nil
 	}
+	r.more = false
+	for range batches {
+		n, got, err := r.batch(now, ds)
+		if n > 0 || got == 0 || err != nil {
+			return n, err
+		}
+	}
+	r.more = true
+	return 0, nil
+}
+
+// batch takes up to len(ds) datagrams from the inner link, got of them, and
+// hands on what is left of them and what is due, n datagrams.
+func (r *receiver) batch(now int64, ds []wire.Datagram) (n, got int, err error) {
 	for _, h := range r.lent {
 		r.hold.Free(h)
 	}
 	r.queue, r.head, r.lent = r.queue[:0], 0, r.lent[:0]
-	n, err := r.l.inner.Recv(ds)
+	got, err = r.l.inner.Recv(ds)
 	if err != nil {
-		return n, err
+		return 0, got, err
 	}
 	whole, judged := 0, false
-	for whole < n && r.hold.Len() == 0 {
+	for whole < got && r.hold.Len() == 0 {
 		if judged = !r.judge(now, &ds[whole]); judged {
 			break
 		}
 		whole++
 	}
-	if whole == n && r.hold.Len() == 0 {
-		return n, nil
+	if whole == got && r.hold.Len() == 0 {
+		return whole, got, nil
 	}
-	r.in = append(r.in[:0], ds[whole:n]...)
+	r.in = append(r.in[:0], ds[whole:got]...)
 	r.drain(now)
 	for i := range r.in {
 		if !judged {
@@ -70,7 +89,7 @@ func (r *receiver) recv(now int64, ds []wire.Datagram) (int, error) {
 		judged = false
 		r.split(now, &r.in[i])
 	}
-	return r.deliver(ds, whole), nil
+	return r.deliver(ds, whole), got, nil
 }
 
 // judge decides about each segment, and reports whether all pass.
