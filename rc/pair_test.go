@@ -106,7 +106,7 @@ func newPair(t testing.TB, mtu verbs.MTU, memory int, psn uint32, opts ...connOp
 			MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		}
 	}
-	x, y := attr(0x12, psn, psn+5), attr(0x11, psn+5, psn)
+	x, y := attr(0x12, psn&0xffffff, (psn+5)&0xffffff), attr(0x11, (psn+5)&0xffffff, psn&0xffffff)
 	for _, o := range opts {
 		o(&x, &y)
 	}
@@ -254,7 +254,7 @@ func TestOperations(t *testing.T) {
 
 // TestLossy runs mixed work over a wire that loses, repeats and reorders.
 func TestLossy(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(300) {
 		lossyRun(t, seed, false)
 		if t.Failed() {
 			return
