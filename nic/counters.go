@@ -1,0 +1,178 @@
+package nic
+
+import (
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/rc"
+	"github.com/gorxe/gorxe/trace"
+)
+
+// qpTotals adds up the counters of queue pairs.
+type qpTotals struct {
+	counts trace.Counts
+	stats  rc.Stats
+}
+
+func (t *qpTotals) add(q *qp) {
+	t.addAll(q.eng.Counts(), q.eng.Stats())
+}
+
+func (t *qpTotals) addAll(c *trace.Counts, s *rc.Stats) {
+	for i, v := range c {
+		t.counts[i] += v
+	}
+	t.stats.SentRequests += s.SentRequests
+	t.stats.SentResponses += s.SentResponses
+	t.stats.RcvdRequests += s.RcvdRequests
+	t.stats.RcvdResponses += s.RcvdResponses
+	t.stats.SentBytes += s.SentBytes
+	t.stats.RcvdBytes += s.RcvdBytes
+	t.stats.Repeated += s.Repeated
+	t.stats.AcksSent += s.AcksSent
+	t.stats.AcksCoalesced += s.AcksCoalesced
+	t.stats.Sends += s.Sends
+	t.stats.Recvs += s.Recvs
+	t.stats.Completed += s.Completed
+}
+
+// named returns the counters by name: those below, and every other reason that
+// occurred, under its own.
+//
+//	duplicate_request       request packets received again (rxe, mlx5)
+//	out_of_sequence         request packets beyond a gap (mlx5; rxe counts the first of each gap)
+//	out_of_buffer           messages that found no receive request (mlx5)
+//	rcvd_rnr_err            RNR NAKs received (rxe); rnr_nak_retry_err in mlx5
+//	send_rnr_err            RNR NAKs sent (rxe)
+//	rcvd_seq_err            sequence NAKs received (rxe); packet_seq_err in mlx5
+//	implied_nak_seq_err     responses that passed an unanswered READ or atomic (mlx5)
+//	local_ack_timeout_err   retransmit timers that fired (mlx5)
+//	completer_retry_err     times the requester went back: timeout, NAK, implied NAK (rxe)
+//	ack_deffered            ACKs left to a later one (spelled as in rxe, whose own counts deferred tasks)
+//	retry_exceeded_err      work requests failed after all retries (rxe)
+//	retry_rnr_exceeded_err  the same for RNR retries (rxe)
+//	rdma_sends              SEND messages begun (rxe)
+//	rdma_recvs              receive completions (rxe)
+//	sent_requests           request packets, repeats included
+//	sent_responses          response packets
+//	rcvd_requests, rcvd_responses
+//	sent_payload, rcvd_payload   their octets of payload
+//	repeated_requests       request packets sent more than once
+//	acks_sent               ACK and NAK packets
+//	completed               send requests finished well
+func (t *qpTotals) named() map[string]uint64 {
+	c, s := &t.counts, &t.stats
+	m := map[string]uint64{
+		"duplicate_request":      c[trace.NoteDuplicate] + c[trace.DropDuplicate],
+		"out_of_sequence":        c[trace.NoteSequenceNAK] + c[trace.DropOutOfOrder],
+		"out_of_buffer":          c[trace.NoteRNRNAK] + c[trace.DropNoRecv],
+		"rcvd_rnr_err":           c[trace.RetryRNR],
+		"rnr_nak_retry_err":      c[trace.RetryRNR],
+		"send_rnr_err":           c[trace.NoteRNRNAK],
+		"rcvd_seq_err":           c[trace.RetrySequence],
+		"packet_seq_err":         c[trace.RetrySequence],
+		"implied_nak_seq_err":    c[trace.RetryImplied],
+		"local_ack_timeout_err":  c[trace.RetryTimeout],
+		"completer_retry_err":    c[trace.RetryTimeout] + c[trace.RetrySequence] + c[trace.RetryImplied],
+		"ack_deffered":           s.AcksCoalesced,
+		"retry_exceeded_err":     c[trace.FailRetryExceeded],
+		"retry_rnr_exceeded_err": c[trace.FailRNRExceeded],
+		"rdma_sends":             s.Sends,
+		"rdma_recvs":             s.Recvs,
+		"sent_requests":          s.SentRequests,
+		"sent_responses":         s.SentResponses,
+		"rcvd_requests":          s.RcvdRequests,
+		"rcvd_responses":         s.RcvdResponses,
+		"sent_payload":           s.SentBytes,
+		"rcvd_payload":           s.RcvdBytes,
+		"repeated_requests":      s.Repeated,
+		"acks_sent":              s.AcksSent,
+		"completed":              s.Completed,
+	}
+	for r, v := range c {
+		name := trace.Reason(r).String()
+		if _, known := m[name]; v > 0 && !known {
+			m[name] = v
+		}
+	}
+	return m
+}
+
+// Counters returns the device's counters by name: those of all queue pairs, of
+// destroyed ones too (see qpTotals.named), and
+//
+//	sent_pkts, sent_bytes  packets that the link took, octets of UDP payload
+//	rcvd_pkts, rcvd_bytes  packets proven and admitted to a queue pair
+//	tx_bursts, tx_sends    super-packets, and the Send calls that took them
+//	rx_datagrams           super-packets or packets that the link gave
+//	hairpin_pkts           packets from this device to itself
+//	send_err               packets that the system refused
+//	link_downed            errors of the link other than that it is full
+//	link_...               what the link counts itself (link.Stats), in packets
+func (n *NIC) Counters() (map[string]uint64, error) {
+	if err := n.Err(); err != nil {
+		return nil, err
+	}
+	var t qpTotals
+	var d shardStats
+	var l link.Stats
+	for _, s := range n.shards {
+		s.mu.Lock()
+		t.addAll(&s.counts, &rc.Stats{})
+		t.addAll(&s.retire.counts, &s.retire.stats)
+		for _, q := range s.qps {
+			if q != nil {
+				t.add(q)
+			}
+		}
+		d.add(&s.stats)
+		if r, ok := s.link.(link.StatsReader); ok {
+			addLink(&l, r.Stats())
+		}
+		s.unlock()
+	}
+	m := t.named()
+	for k, v := range map[string]uint64{
+		"sent_pkts": d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
+		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin,
+		"send_err": d.sendErr, "link_downed": d.linkDown,
+		"link_rx_packets": l.RxPackets, "link_rx_bytes": l.RxBytes, "link_tx_packets": l.TxPackets, "link_tx_bytes": l.TxBytes,
+		"link_rx_dropped": l.RxDropped, "link_rx_invalid": l.RxInvalid, "link_tx_errors": l.TxErrors, "link_tx_short": l.TxShort,
+	} {
+		m[k] = v
+	}
+	return m, nil
+}
+
+// shardStats counts what a shard did. Octets are UDP payload.
+type shardStats struct {
+	sentPkts, sentBytes uint64
+	rcvdPkts, rcvdBytes uint64 // proven and admitted to a queue pair
+	txBursts, txSends   uint64
+	rxDatagrams         uint64
+	hairpin             uint64 // packets that did not leave the device
+	sendErr             uint64 // segments that the system refused
+	linkDown            uint64 // errors of the link other than a full one
+}
+
+func (a *shardStats) add(b *shardStats) {
+	a.sentPkts += b.sentPkts
+	a.sentBytes += b.sentBytes
+	a.rcvdPkts += b.rcvdPkts
+	a.rcvdBytes += b.rcvdBytes
+	a.txBursts += b.txBursts
+	a.txSends += b.txSends
+	a.rxDatagrams += b.rxDatagrams
+	a.hairpin += b.hairpin
+	a.sendErr += b.sendErr
+	a.linkDown += b.linkDown
+}
+
+func addLink(a *link.Stats, b link.Stats) {
+	a.RxPackets += b.RxPackets
+	a.RxBytes += b.RxBytes
+	a.TxPackets += b.TxPackets
+	a.TxBytes += b.TxBytes
+	a.RxDropped += b.RxDropped
+	a.RxInvalid += b.RxInvalid
+	a.TxErrors += b.TxErrors
+	a.TxShort += b.TxShort
+}

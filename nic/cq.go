@@ -1,0 +1,125 @@
+package nic
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// cq is a completion queue. Its completions come from the shards of the queue
+// pairs that use it; only when those are two or more is it locked.
+type cq struct {
+	h    verbs.Handle
+	slot uint32
+	home int // shard of queue pairs that send to it
+	ring *verbs.CompRing
+
+	feeders atomic.Uint32 // bit per shard
+	shared  bool          // written with every feeder's shard locked
+	mu      sync.Mutex    // guards ring and lost when shared
+	lost    bool          // overflown
+
+	waiters atomic.Int32
+	token   chan struct{} // wakes a waiter
+	gone    chan struct{} // closed when destroyed
+	users   int           // queue pairs, twice when they use it for both; under NIC.mu
+}
+
+// notify wakes one waiter, who wakes the next.
+func (c *cq) notify() {
+	select {
+	case c.token <- struct{}{}:
+	default:
+	}
+}
+
+// leave ends a wait. A token means that there was something, and not
+// necessarily for this waiter: the others look too.
+func (c *cq) leave() {
+	if c.waiters.Add(-1) > 0 {
+		c.notify()
+	}
+}
+
+// sink is a completion queue as the queue pairs of one shard see it: an
+// rc.CompSink.
+type sink struct {
+	c *cq
+	s *shard
+}
+
+// Push adds a completion and remembers whom to tell at the end of the step.
+//
+//gorxe:hot
+func (k *sink) Push(w *verbs.WC, solicited bool) {
+	c := k.c
+	if c.shared {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	}
+	if !c.ring.Push(w) && !c.lost {
+		c.lost = true
+		k.s.lost = append(k.s.lost, c)
+	}
+	if c.ring.Disarm(solicited || w.Status != verbs.WCSuccess) {
+		k.s.woken = append(k.s.woken, c)
+	}
+}
+
+// CreateCQ creates a completion queue. Its Vector is the shard that queue
+// pairs with this send queue will be on.
+func (n *NIC) CreateCQ(cfg verbs.CQConfig) (verbs.CQInfo, error) {
+	if cfg.Depth < 1 || cfg.Depth > verbs.MaxCQE {
+		return verbs.CQInfo{}, fmt.Errorf("nic: completion queue depth %d is not in 1..%d", cfg.Depth, verbs.MaxCQE)
+	}
+	if cfg.Vector < 0 || cfg.Vector >= len(n.shards) {
+		return verbs.CQInfo{}, fmt.Errorf("nic: completion vector %d is not in 0..%d, the device's shards", cfg.Vector, len(n.shards)-1)
+	}
+	mem := verbs.NewRingMem(cfg.Depth)
+	ring, ok := verbs.NewCompRing(mem)
+	if !ok {
+		panic("nic: completion ring of our own making is refused")
+	}
+	c := &cq{ring: ring, token: make(chan struct{}, 1), gone: make(chan struct{})}
+	c.feeders.Store(1 << cfg.Vector)
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.Err(); err != nil {
+		return verbs.CQInfo{}, err
+	}
+	slot, h, ok := n.cqs.reserve(MaxCQ)
+	if !ok {
+		return verbs.CQInfo{}, fmt.Errorf("%w: %d completion queues; destroy some, or share them between queue pairs", ErrLimit, MaxCQ)
+	}
+	c.slot, c.h, c.home = slot, h, cfg.Vector
+	n.cqs.put(slot, h, c)
+	return verbs.CQInfo{Handle: h, Ring: mem}, nil
+}
+
+// feed makes a shard one of those whose queue pairs use the queue. It is
+// called with NIC.mu and the shard's lock held, those of all shards when the
+// queue was another's so far.
+func (c *cq) feed(s *shard) {
+	if f := c.feeders.Load(); f != 1<<s.index {
+		c.shared = true
+		c.feeders.Store(f | 1<<s.index)
+	}
+}
+
+func (n *NIC) destroyCQ(h verbs.Handle) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.cqs.get(h)
+	switch {
+	case c == nil:
+		return n.missing("completion queue", h)
+	case c.users > 0:
+		return fmt.Errorf("%w: completion queue %#x: destroy the queue pairs that use it first", ErrInUse, uint32(h))
+	}
+	n.cqs.release(c.slot)
+	close(c.gone)
+	return nil
+}

@@ -1,0 +1,207 @@
+package nic
+
+import (
+	"errors"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/link"
+)
+
+const (
+	// driveRounds is how often a caller steps for what others posted
+	// meanwhile, before it leaves that to the background.
+	driveRounds = 4
+	// maxNap bounds how long a shard is deaf when its callers just stop.
+	maxNap = time.Millisecond
+	// errNap is the pause after an error of the link.
+	errNap = 10 * time.Millisecond
+
+	longAgo = math.MinInt64 / 2
+)
+
+// background is what the goroutine of a shard and everybody else tell each
+// other.
+//
+//	        lease lapsed             nothing to do
+//	napping ------------> stepping ---------------> asleep in the link
+//	   ^                    |   ^                       |
+//	   +---- callers step --+   +-- packet, deadline, --+
+//	                                wake
+type background struct {
+	caller   atomic.Int64 // when a caller stepped last: its lease
+	deadline atomic.Int64 // what the last step returned
+	until    atomic.Int64 // when the sleep ends by itself
+	asleep   atomic.Bool
+	napping  atomic.Bool
+	alarm    chan struct{} // ends a nap
+}
+
+func (b *background) init() {
+	b.alarm = make(chan struct{}, 1)
+	b.caller.Store(longAgo)
+	b.deadline.Store(never)
+}
+
+// drive steps the shard in the caller's own thread, unless somebody else is at
+// it: whoever holds the lock looks again after unlocking, so what was posted
+// before this call is not lost.
+//
+//gorxe:hot
+func (s *shard) drive() {
+	for range driveRounds {
+		if !s.mu.TryLock() {
+			return
+		}
+		now := s.n.cfg.Clock()
+		d := s.step(now)
+		s.mu.Unlock()
+		s.bg.caller.Store(now)
+		if s.bg.asleep.Load() && d < s.bg.until.Load() {
+			s.link.Wake()
+		}
+		if !s.pending() {
+			return
+		}
+	}
+	s.kick()
+}
+
+// post makes sure that what was just left for the shard is looked at.
+func (s *shard) post() {
+	if s.n.cfg.Manual {
+		s.kick()
+	} else {
+		s.drive()
+	}
+}
+
+// unlock ends any hold of mu but a step's.
+func (s *shard) unlock() {
+	s.mu.Unlock()
+	if s.pending() {
+		s.post()
+	}
+}
+
+// kick makes the background take over at once: the caller will not step.
+func (s *shard) kick() {
+	if s.n.cfg.Manual {
+		if s.n.cfg.Kick != nil {
+			s.n.cfg.Kick(s.index)
+		}
+		return
+	}
+	s.bg.caller.Store(longAgo)
+	s.wake()
+}
+
+// wake ends the background's sleep or nap.
+func (s *shard) wake() {
+	if s.bg.asleep.Load() {
+		s.link.Wake()
+	}
+	if s.bg.napping.Load() {
+		select {
+		case s.bg.alarm <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run is the background goroutine.
+func (s *shard) run() {
+	spin := int64(s.n.cfg.Spin)
+	nap := nap{s: s}
+	active := int64(longAgo) // when a step last moved a packet
+	for s.n.end.Load() == nil {
+		now := s.n.cfg.Clock()
+		if spin > 0 && now-s.bg.caller.Load() < spin {
+			nap.longer(now)
+			continue
+		}
+		nap.length = 0
+		s.mu.Lock()
+		before := s.stats.rcvdPkts + s.stats.sentPkts
+		d := s.step(now)
+		if s.stats.rcvdPkts+s.stats.sentPkts != before {
+			active = now
+		}
+		s.mu.Unlock()
+		switch {
+		case d <= now || s.pending():
+			runtime.Gosched()
+		case now-active < spin:
+			yield()
+		default:
+			if err := s.sleep(d); err != nil {
+				if errors.Is(err, link.ErrClosed) {
+					return
+				}
+				nap.take(errNap)
+			}
+		}
+	}
+}
+
+// sleep waits in the link until deadline, holding no lock. Having said that it
+// is asleep it looks once more for what was left before somebody could see it.
+func (s *shard) sleep(deadline int64) error {
+	b := &s.bg
+	b.until.Store(deadline)
+	b.asleep.Store(true)
+	defer b.asleep.Store(false)
+	if s.pending() || b.deadline.Load() < deadline || s.n.end.Load() != nil {
+		return nil
+	}
+	wait := time.Duration(-1)
+	if deadline != never {
+		wait = time.Duration(max(0, deadline-s.n.cfg.Clock()))
+	}
+	return s.link.Wait(wait)
+}
+
+// nap is how the background stays out of its callers' way: they step the
+// shard, and a sleep in the link would end at each packet they poll for.
+type nap struct {
+	s      *shard
+	timer  *time.Timer
+	length time.Duration
+}
+
+// longer naps, twice as long as the last time.
+func (p *nap) longer(now int64) {
+	p.length = min(max(2*p.length, p.s.n.cfg.Spin), maxNap)
+	d := p.length
+	if left := time.Duration(p.s.bg.deadline.Load() - now); left > 0 {
+		d = min(d, max(left, p.s.n.cfg.Spin))
+	}
+	p.take(d)
+}
+
+func (p *nap) take(d time.Duration) {
+	if p.timer == nil {
+		p.timer = time.NewTimer(d)
+	} else {
+		p.timer.Reset(d)
+	}
+	b := &p.s.bg
+	b.napping.Store(true)
+	select {
+	case <-p.timer.C:
+	case <-b.alarm:
+	case <-p.s.n.gone:
+	}
+	b.napping.Store(false)
+	p.timer.Stop()
+}
+
+// yield lets goroutines and other programs run: spinning without it starves
+// whoever is to answer.
+func yield() {
+	runtime.Gosched()
+	sys.Yield()
+}

@@ -1,0 +1,124 @@
+package nic
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// defaultTTL is the hop limit when the address vector says 0.
+const defaultTTL = 64
+
+// checkAttr checks what depends on the device; the engine checks the rest.
+func (n *NIC) checkAttr(a *verbs.QPAttr, m verbs.AttrMask) error {
+	if m&verbs.AttrPort != 0 && a.Port != 1 {
+		return fmt.Errorf("nic: port %d: the device has port 1 only", a.Port)
+	}
+	if m&verbs.AttrPKeyIndex != 0 && a.PKeyIndex != 0 {
+		return fmt.Errorf("nic: P_Key index %d: the table has index 0 only", a.PKeyIndex)
+	}
+	if m&verbs.AttrPathMTU != 0 && a.PathMTU.Valid() && a.PathMTU > n.cfg.ActiveMTU {
+		return fmt.Errorf("nic: path MTU %d is above the port's active MTU %d: %s has an MTU of %d and needs %d (ip link set %[3]s mtu %[5]d), or choose a path MTU of %[2]d",
+			a.PathMTU, n.cfg.ActiveMTU, n.netDev(), n.cfg.MTU, int(a.PathMTU)+headroom)
+	}
+	return nil
+}
+
+func (n *NIC) netDev() string {
+	if n.cfg.NetDev == "" {
+		return "the link"
+	}
+	return n.cfg.NetDev
+}
+
+// flow makes the address vector's form on the wire.
+func (n *NIC) flow(q *qp, a *verbs.QPAttr, m verbs.AttrMask) (*wire.Flow, error) {
+	av := &a.AV
+	if av.SGIDIndex < 0 || av.SGIDIndex >= len(n.cfg.GIDs) {
+		return nil, fmt.Errorf("nic: GID index %d: the table has 0..%d", av.SGIDIndex, len(n.cfg.GIDs)-1)
+	}
+	src, dst := n.cfg.GIDs[av.SGIDIndex].GID.Addr(), av.DGID.Addr()
+	if err := n.checkPath(av.SGIDIndex, src, dst); err != nil {
+		return nil, err
+	}
+	remote := q.eng.Attr().DestQPN
+	if m&verbs.AttrDestQPN != 0 {
+		remote = a.DestQPN
+	}
+	f := &wire.Flow{Src: src, Dst: dst, SrcPort: sourcePort(uint32(q.qpn), remote, av.FlowLabel), TOS: av.TrafficClass, TTL: av.HopLimit}
+	if f.TTL == 0 {
+		f.TTL = defaultTTL
+	}
+	if dst.IsLinkLocalUnicast() {
+		f.Scope = n.cfg.Scope
+	}
+	if r, ok := q.s.link.(link.PortResolver); ok && !n.own[dst] {
+		port, err := r.ResolvePort(src, f.SrcPort)
+		if err != nil {
+			return nil, fmt.Errorf("nic: no source port from %v: %w", src, err)
+		}
+		f.SrcPort = port
+	}
+	return f, nil
+}
+
+// sourcePort is mlx5's: from the flow label if there is one, otherwise from
+// the queue pair numbers.
+func sourcePort(local, remote, label uint32) uint16 {
+	if label == 0 {
+		return wire.SourcePort(local, remote)
+	}
+	return uint16(label&0x3fff^label&0xfc000>>14) | 0xc000
+}
+
+// checkPath refuses what cannot work on the wire, the mistakes that otherwise
+// show as a retry counter exceeded.
+func (n *NIC) checkPath(index int, src, dst netip.Addr) error {
+	switch {
+	case dst.IsUnspecified():
+		return fmt.Errorf("nic: the peer's GID is all zero: it was not exchanged, or the peer has no GID at its index")
+	case src.Is4() != dst.Is4() || src.IsLinkLocalUnicast() != dst.IsLinkLocalUnicast():
+		return fmt.Errorf("nic: GID %d is %s (%v), the peer's GID is %s (%v): %s", index, kind(src), src, kind(dst), dst, n.advise(dst))
+	case !slices.Contains(n.cfg.Addrs, src):
+		return fmt.Errorf("nic: GID %d (%v) is not an address of %s, so nothing can be sent from it: %s", index, src, n.netDev(), n.advise(dst))
+	}
+	return nil
+}
+
+// kind names an address's family and scope.
+func kind(a netip.Addr) string {
+	switch {
+	case a.Is4():
+		return "IPv4"
+	case a.IsLinkLocalUnicast():
+		return "IPv6 link-local"
+	}
+	return "IPv6"
+}
+
+// advise says which GID goes with a peer's address.
+func (n *NIC) advise(peer netip.Addr) string {
+	if i, err := n.ChooseGID(peer); err == nil {
+		return fmt.Sprintf("choose GID index %d (%v; -g %[1]d)", i, n.cfg.GIDs[i].GID.Addr())
+	}
+	return fmt.Sprintf("the table has no usable %s GID; add such an address to %s, or connect by the peer's other addresses", kind(peer), n.netDev())
+}
+
+// ChooseGID returns the index of the GID to reach peer from.
+func (n *NIC) ChooseGID(peer netip.Addr) (int, error) {
+	if n.cfg.ChooseGID != nil {
+		return n.cfg.ChooseGID(peer)
+	}
+	peer = peer.Unmap().WithZone("")
+	for _, g := range n.cfg.GIDs {
+		a := g.GID.Addr()
+		if kind(a) == kind(peer) && slices.Contains(n.cfg.Addrs, a) {
+			return g.Index, nil
+		}
+	}
+	return 0, fmt.Errorf("nic: no usable %s GID to reach %v from", kind(peer), peer)
+}

@@ -1,0 +1,273 @@
+package nic
+
+import (
+	"fmt"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/rc"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+const (
+	shardBits   = 4
+	shardMask   = 1<<shardBits - 1
+	qpnSlotBits = 20
+)
+
+// engine is a transport's half of a queue pair: what a shard calls, with its
+// lock held.
+type engine interface {
+	datapath
+	Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flow) error
+	Attr() verbs.QPAttr
+	Fail(now int64, why trace.Reason)
+	TakeEvents() rc.Events
+	Counts() *trace.Counts
+	Stats() *rc.Stats
+}
+
+type datapath interface {
+	State() verbs.QPState
+	Flow() *wire.Flow
+	HandlePacket(now int64, p *bth.Packet)
+	HandleTimer(now int64)
+	Doorbell(now int64)
+	Ready(now int64) bool
+	Fill(now int64, b *wire.Burst) bool
+	Unsend(b *wire.Burst, sent int)
+	Deadline() int64
+}
+
+// qp is a queue pair: an engine and its place in a shard. What can change is
+// under the shard's lock.
+type qp struct {
+	h     verbs.Handle
+	slot  uint32
+	qpn   bth.QPN
+	class bth.Class
+	s     *shard
+	index uint32 // among the shard's: its doorbell bit
+	eng   engine
+	timer timer
+
+	pd         *pd
+	send, recv *cq
+
+	dirty  bool // in shard.dirty
+	queued bool // in shard.ready
+	dead   bool
+}
+
+// byQPN returns the queue pair with a number, or nil.
+func (n *NIC) byQPN(q bth.QPN) *qp {
+	if p := n.qps.at(n.qpnPerm.Unmap(uint32(q) >> shardBits)); p != nil && p.qpn == q {
+		return p
+	}
+	return nil
+}
+
+func destQPN(b *wire.Burst) bth.QPN { return bth.BTH(b.Vec()[0]).DestQP() }
+
+// CreateQP creates a queue pair in state RESET, on the shard of its send
+// completion queue.
+func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
+	if r.Type != verbs.RC {
+		return verbs.QPInfo{}, fmt.Errorf("nic: %v queue pairs: %w: only RC is there so far", r.Type, verbs.ErrNotSupported)
+	}
+	c, err := r.Cap.WithDefaults()
+	if err != nil {
+		return verbs.QPInfo{}, err
+	}
+	sqMem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
+	rqMem := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
+	sq, ok1 := verbs.NewSendRing(sqMem)
+	rq, ok2 := verbs.NewRecvRing(rqMem, c.MaxRecvSGE)
+	if !ok1 || !ok2 {
+		panic("nic: work queue rings of our own making are refused")
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.Err(); err != nil {
+		return verbs.QPInfo{}, err
+	}
+	q := &qp{class: bth.RC, pd: n.pds.get(r.PD), send: n.cqs.get(r.SendCQ), recv: n.cqs.get(r.RecvCQ)}
+	switch {
+	case q.pd == nil:
+		return verbs.QPInfo{}, noObject("protection domain", r.PD)
+	case q.send == nil:
+		return verbs.QPInfo{}, noObject("completion queue", r.SendCQ)
+	case q.recv == nil:
+		return verbs.QPInfo{}, noObject("completion queue", r.RecvCQ)
+	}
+	q.s = n.shards[q.send.home]
+	if n.shardQPs[q.s.index] >= maxShardQPs {
+		return verbs.QPInfo{}, fmt.Errorf("%w: %d queue pairs on shard %d; spread them over completion queues of other vectors", ErrLimit, maxShardQPs, q.s.index)
+	}
+	if !n.numberQP(q) {
+		return verbs.QPInfo{}, fmt.Errorf("%w: %d queue pairs; destroy some", ErrLimit, MaxQP)
+	}
+	n.shardQPs[q.s.index]++
+	q.pd.qps++
+	q.send.users++
+	q.recv.users++
+	q.eng = rc.New(rc.Config{
+		QPN: q.qpn, PD: q.pd.id, Cap: c, SigAll: r.SigAll, SQ: sq, RQ: rq,
+		SendCQ: &sink{q.send, q.s}, RecvCQ: &sink{q.recv, q.s},
+		MRs: n.regions, Recorder: q.s.rec, Window: q.s.info.Window,
+	})
+	n.install(q)
+	return verbs.QPInfo{Handle: q.h, QPN: uint32(q.qpn), PSN: n.rng.Uint32() & bth.PSNMask, SendRing: sqMem, RecvRing: rqMem}, nil
+}
+
+// numberQP gives a queue pair its slot and number. Numbers whose upper 20 bits
+// are all 0 or all 1 are never given out: QPN 0, 1 and 0xffffff have meanings
+// of their own (IBA 10.2.4.1), and those slots stay reserved.
+func (n *NIC) numberQP(q *qp) (ok bool) {
+	for {
+		if q.slot, q.h, ok = n.qps.reserve(MaxQP); !ok {
+			return false
+		}
+		if hi := n.qpnPerm.Map(q.slot); hi != 0 && hi != 1<<qpnSlotBits-1 {
+			q.qpn = bth.QPN(hi<<shardBits | uint32(q.s.index))
+			return true
+		}
+	}
+}
+
+// install makes a queue pair known to its shard and to everybody. When it is
+// the first of its shard to use a completion queue, all shards stand still:
+// from now on the queue is locked. NIC.mu is held.
+func (n *NIC) install(q *qp) {
+	all := q.send.feeders.Load()|q.recv.feeders.Load() != 1<<q.s.index
+	lock, unlock := q.s.mu.Lock, q.s.unlock
+	if all {
+		lock, unlock = n.lockAll, n.unlockAll
+	}
+	lock()
+	q.send.feed(q.s)
+	q.recv.feed(q.s)
+	s := q.s
+	if k := len(s.spare); k > 0 {
+		q.index, s.spare = s.spare[k-1], s.spare[:k-1]
+		s.qps[q.index] = q
+	} else {
+		q.index = uint32(len(s.qps))
+		s.qps = append(s.qps, q)
+	}
+	q.timer.q = q
+	n.qps.put(q.slot, q.h, q)
+	unlock()
+}
+
+func (n *NIC) lockAll() {
+	for _, s := range n.shards {
+		s.mu.Lock()
+	}
+}
+
+func (n *NIC) unlockAll() {
+	for _, s := range n.shards {
+		s.mu.Unlock()
+	}
+	for _, s := range n.shards {
+		if s.pending() {
+			s.post()
+		}
+	}
+}
+
+// destroyQP frees a queue pair. It falls silent; completions that are in its
+// queues stay there.
+func (n *NIC) destroyQP(h verbs.Handle) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q := n.qps.get(h)
+	if q == nil {
+		return n.missing("queue pair", h)
+	}
+	s := q.s
+	s.mu.Lock()
+	q.dead = true
+	s.wheel.remove(&q.timer)
+	if s.last == q {
+		s.last = nil
+	}
+	s.qps[q.index] = nil
+	s.spare = append(s.spare, q.index)
+	s.retire.add(q)
+	n.qps.release(q.slot)
+	s.unlock()
+	n.shardQPs[s.index]--
+	q.pd.qps--
+	q.send.users--
+	q.recv.users--
+	return nil
+}
+
+// ModifyQP changes attributes of a queue pair, and its state.
+func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error {
+	q := n.qps.get(h)
+	if q == nil {
+		return n.missing("queue pair", h)
+	}
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	if err := n.Err(); err != nil {
+		return err
+	}
+	if q.dead {
+		return noObject("queue pair", h)
+	}
+	if err := n.checkAttr(a, m); err != nil {
+		return err
+	}
+	var flow *wire.Flow
+	if m&verbs.AttrAV != 0 {
+		var err error
+		if flow, err = n.flow(q, a, m); err != nil {
+			return err
+		}
+	}
+	now := n.cfg.Clock()
+	if err := q.eng.Modify(now, a, m, flow); err != nil {
+		return err
+	}
+	q.s.bells.ring(q.index) // a step looks after it
+	return nil
+}
+
+// QueryQP returns a queue pair's attributes and counters.
+func (n *NIC) QueryQP(h verbs.Handle) (verbs.QPAttr, verbs.QPStats, error) {
+	q := n.qps.get(h)
+	if q == nil {
+		return verbs.QPAttr{}, nil, n.missing("queue pair", h)
+	}
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	if q.dead {
+		return verbs.QPAttr{}, nil, n.missing("queue pair", h)
+	}
+	var t qpTotals
+	t.add(q)
+	return q.eng.Attr(), verbs.QPStats(t.named()), nil
+}
+
+// reportQP turns an engine's events into asynchronous events of the device.
+// LAST_WQE_REACHED is for queue pairs with a shared receive queue only (IBA
+// 11.6.3.5), and there are none yet.
+func (s *shard) reportQP(q *qp, e rc.Events) {
+	for _, x := range [...]struct {
+		bit rc.Events
+		typ verbs.EventType
+	}{
+		{rc.EventFatal, verbs.EventQPFatal}, {rc.EventAccess, verbs.EventQPAccessErr}, {rc.EventReqErr, verbs.EventQPReqErr},
+		{rc.EventCommEst, verbs.EventCommEst}, {rc.EventDrained, verbs.EventSQDrained},
+	} {
+		if e&x.bit != 0 {
+			s.report(verbs.AsyncEvent{Type: x.typ, QPN: uint32(q.qpn)})
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package nic
+
+import (
+	"errors"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// receive takes what has arrived, up to its budget, and reports whether there
+// may be more.
+func (s *shard) receive(now int64) (more bool) {
+	for range rxRounds {
+		n, err := s.link.Recv(s.ds[:])
+		for i := range n {
+			s.datagram(now, &s.ds[i])
+		}
+		if err != nil {
+			if !errors.Is(err, link.ErrClosed) {
+				s.stats.linkDown++
+				s.complain("receive", err)
+			}
+			return false
+		}
+		if n < len(s.ds) {
+			return false
+		}
+	}
+	return true
+}
+
+// datagram proves each segment and hands it to its queue pair.
+//
+//gorxe:hot
+func (s *shard) datagram(now int64, d *wire.Datagram) {
+	f := from{d.Src, d.Dst, d.TOS}
+	learned := s.verify.Learned
+	s.stats.rxDatagrams++
+	for i := range d.Segments() {
+		pkt := d.Segment(i)
+		if r := s.verify.Check(now, d, i); r != trace.None {
+			s.drop(nil, r, nil)
+			continue
+		}
+		s.packet(now, &f, pkt)
+	}
+	if s.verify.Learned != learned {
+		s.counts[trace.NoteIDLearned] += s.verify.Learned - learned
+		s.rec.Record(trace.Event{Time: now, Reason: trace.NoteIDLearned, Dir: trace.Rx})
+	}
+}
+
+// letters takes what other shards, and queue pairs of this device, sent here.
+func (s *shard) letters(now int64) {
+	if !s.inbox.filled.Load() {
+		return
+	}
+	b, failed := s.inbox.take()
+	for i := range b.parcels {
+		p := &b.parcels[i]
+		s.packet(now, &p.from, b.buf[p.off:p.off+p.n])
+	}
+	for _, c := range failed {
+		s.overflow(now, c)
+	}
+}
+
+// packet demultiplexes a packet with a valid ICRC. IBA 9.6.1: the checks of
+// the base transport header, in its order.
+//
+//gorxe:hot
+func (s *shard) packet(now int64, f *from, b []byte) {
+	p := &s.pkt
+	if r := bth.Parse(b, p); r != trace.None {
+		s.drop(nil, r, nil)
+		return
+	}
+	p.ECN = f.tos & 3
+	q := s.last
+	if q == nil || q.qpn != p.DestQP {
+		if q = s.n.byQPN(p.DestQP); q == nil {
+			s.drop(nil, unknown(p.DestQP), p)
+			return
+		}
+		if q.s != s {
+			s.stray(q.s, f, p, b)
+			return
+		}
+		s.last = q
+	}
+	if r := q.admits(f, p); r != trace.None {
+		s.drop(q, r, p)
+		return
+	}
+	s.stats.rcvdPkts++
+	s.stats.rcvdBytes += uint64(len(b))
+	q.eng.HandlePacket(now, p)
+	s.touch(q)
+}
+
+// unknown is the reason for a packet to a number that no queue pair has.
+func unknown(n bth.QPN) trace.Reason {
+	if n == bth.QPNGSI || n == bth.QPNMulticast {
+		return trace.DropUnsupported
+	}
+	return trace.DropQPN
+}
+
+// stray hands a packet over to the shard of its queue pair.
+func (s *shard) stray(to *shard, f *from, p *bth.Packet, b []byte) {
+	if !to.inbox.put(*f, b) {
+		s.drop(nil, trace.DropOverflow, p)
+		return
+	}
+	s.counts[trace.DropStray]++
+	to.kick()
+}
+
+// admits checks what does not depend on the state of a conversation: class,
+// state, addresses, partition key. C9-8, C9-9 and clause 9.6.1.1.
+func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
+	class := p.Info().Class
+	if class != q.class && class != bth.ClassCNP {
+		return trace.DropClass
+	}
+	switch q.eng.State() {
+	case verbs.StateRTR, verbs.StateRTS, verbs.StateSQD, verbs.StateSQE:
+	default:
+		return trace.DropState
+	}
+	if w := q.eng.Flow(); w != nil && (f.src != w.Dst || f.dst != w.Src) {
+		return trace.DropAddress
+	}
+	if !pkeysMatch(p.PKey, verbs.DefaultPKey) {
+		return trace.DropPKey
+	}
+	if class == bth.ClassCNP {
+		return trace.DropCNP
+	}
+	return trace.None
+}
+
+// pkeysMatch compares partition keys: the low 15 bits are equal and not 0, and
+// one of the two is a full member. IBA 10.9.1.
+func pkeysMatch(a, b uint16) bool {
+	return a&0x7fff == b&0x7fff && a&0x7fff != 0 && (a|b)&0x8000 != 0
+}

@@ -1,0 +1,290 @@
+package nic
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Budgets of a step: what it does at most before it looks at the other things
+// again. All are small enough that a step takes well under a millisecond.
+const (
+	rxBatch  = 8 // datagrams in a Recv; of 64 KiB each with receive offload
+	rxRounds = 4 // Recv calls in a step
+	txRounds = 4 // Send calls in a step
+)
+
+// shard is one link and the queue pairs that use it. Whoever holds mu steps
+// it; the atomics are for everybody else.
+type shard struct {
+	n     *NIC
+	index int
+	link  link.Link
+	info  link.Info
+
+	bells bells
+	inbox inbox
+	bg    background
+
+	mu    sync.Mutex // all below
+	dead  bool
+	now   int64 // of the step
+	qps   []*qp // by local index
+	spare []uint32
+
+	wheel wheel
+	dirty []*qp // to settle
+	ready fifo  // have something to send
+	rung  []uint32
+	due   []*qp
+	lost  []*cq // overflown, to report
+	woken []*cq // to notify
+	full  bool  // the link took less than it was offered
+
+	verify *wire.Verifier
+	ds     [rxBatch]wire.Datagram
+	pkt    bth.Packet
+	last   *qp // whose packet was the last
+
+	bursts []*wire.Burst
+	owners []*qp
+
+	rec    *trace.Recorder
+	counts trace.Counts // of packets that belong to no queue pair, and of destroyed ones
+	stats  shardStats
+	retire qpTotals
+	logged int64 // when the last error was logged
+}
+
+func newShard(n *NIC, index int, l link.Link) *shard {
+	info := l.Info()
+	s := &shard{n: n, index: index, link: l, info: info, verify: wire.NewVerifier(), rec: trace.NewRecorder(n.cfg.Recorder)}
+	for range max(1, info.MaxBursts) {
+		s.bursts = append(s.bursts, wire.NewBurst())
+	}
+	s.owners = make([]*qp, len(s.bursts))
+	s.bg.init()
+	return s
+}
+
+// pending reports whether something waits for a step that is not a packet or
+// a timer.
+func (s *shard) pending() bool { return s.bells.rung() || s.inbox.filled.Load() }
+
+// step does what there is to do at time now, within its budgets, and returns
+// when the next step is due: now when there is more to do. The receive batch
+// is handled before anything is sent, so that ACKs coalesce. The caller holds
+// mu; when step panics it has been released.
+//
+//gorxe:hot
+func (s *shard) step(now int64) (deadline int64) {
+	ok := false
+	defer func() {
+		if !ok {
+			s.crash(recover())
+		}
+	}()
+	if s.dead || s.n.end.Load() != nil {
+		ok = true
+		return never
+	}
+	s.now = now
+	s.wheelTo(now)
+	s.doorbells(now)
+	more := s.receive(now)
+	s.letters(now)
+	s.settle(now)
+	more = s.transmit(now) || more
+	s.settle(now)
+	s.notify()
+	deadline = s.wheel.deadline()
+	if more || s.ready.len() > 0 && !s.full {
+		deadline = min(deadline, now)
+	}
+	s.bg.deadline.Store(deadline)
+	ok = true
+	return deadline
+}
+
+func (s *shard) doorbells(now int64) {
+	if !s.bells.rung() {
+		return
+	}
+	s.rung = s.bells.take(s.rung[:0])
+	for _, i := range s.rung {
+		if int(i) < len(s.qps) && s.qps[i] != nil {
+			q := s.qps[i]
+			q.eng.Doorbell(now)
+			s.touch(q)
+		}
+	}
+}
+
+// wheelTo moves time. An engine whose deadline has moved on since its timer
+// was armed is only armed again.
+func (s *shard) wheelTo(now int64) {
+	s.due = s.wheel.advance(now, s.due[:0])
+	for _, q := range s.due {
+		if q.eng.Deadline() <= now {
+			q.eng.HandleTimer(now)
+		}
+		s.touch(q)
+	}
+}
+
+// touch remembers that a queue pair's engine was called.
+func (s *shard) touch(q *qp) {
+	if !q.dirty {
+		q.dirty = true
+		s.dirty = append(s.dirty, q)
+	}
+}
+
+// settle looks after every engine that was called since the last time: what it
+// has to send, when it wants to be called, and what happened to it.
+func (s *shard) settle(now int64) {
+	for len(s.dirty)+len(s.lost) > 0 {
+		for _, c := range s.lost {
+			s.report(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.h})
+			s.overflow(now, c)
+			s.tellFeeders(c)
+		}
+		s.lost = s.lost[:0]
+		for i, q := range s.dirty {
+			s.dirty[i] = nil
+			q.dirty = false
+			if !q.dead {
+				s.settleQP(now, q)
+			}
+		}
+		s.dirty = s.dirty[:0]
+	}
+}
+
+func (s *shard) settleQP(now int64, q *qp) {
+	if e := q.eng.TakeEvents(); e != 0 {
+		s.reportQP(q, e)
+	}
+	if !q.queued && q.eng.Ready(now) {
+		q.queued = true
+		s.ready.push(q)
+	}
+	if d := q.eng.Deadline(); d != never && (!q.timer.armed || d < q.timer.at) {
+		s.wheel.arm(&q.timer, d)
+	}
+}
+
+// tellFeeders has the other shards fail their queue pairs that use an
+// overflown completion queue.
+func (s *shard) tellFeeders(c *cq) {
+	for i, x := range s.n.shards {
+		if x != s && c.feeders.Load()>>i&1 != 0 {
+			x.inbox.fail(c)
+			x.kick()
+		}
+	}
+}
+
+// notify wakes those who wait for completions.
+func (s *shard) notify() {
+	for i, c := range s.woken {
+		c.notify()
+		s.woken[i] = nil
+	}
+	s.woken = s.woken[:0]
+}
+
+// overflow fails every queue pair of this shard that uses a completion queue.
+// IBA 11.6.3.2.
+func (s *shard) overflow(now int64, c *cq) {
+	for _, q := range s.qps {
+		if q != nil && (q.send == c || q.recv == c) {
+			q.eng.Fail(now, trace.FailCQOverflow)
+			s.touch(q)
+		}
+	}
+}
+
+// drop counts and records a received packet that goes no further. q is nil
+// when it belongs to no queue pair.
+func (s *shard) drop(q *qp, r trace.Reason, p *bth.Packet) {
+	e := trace.Event{Time: s.now, Reason: r, Dir: trace.Rx}
+	if p != nil {
+		e.QPN, e.PSN, e.Opcode = uint32(p.DestQP), p.PSN.Uint32(), uint8(p.Opcode)
+	}
+	s.rec.Record(e)
+	if q != nil {
+		q.eng.Counts()[r]++
+	} else {
+		s.counts[r]++
+	}
+}
+
+// crash ends the device after a broken invariant of ours: it leaves no lock
+// behind, and the panic goes on with what happened last.
+func (s *shard) crash(cause any) {
+	err := fmt.Errorf("%w: %v", ErrFailed, cause)
+	s.dead = true
+	text := dump(s.rec.Events())
+	s.mu.Unlock()
+	s.n.stop(err)
+	s.n.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+	panic(fmt.Sprintf("nic: %v\nshard %d, last events:\n%s", cause, s.index, text))
+}
+
+// dump shows the last events, one a line.
+func dump(ev []trace.Event) string {
+	var b strings.Builder
+	for _, e := range ev[max(0, len(ev)-64):] {
+		op := ""
+		if e.Dir != trace.Local {
+			op = bth.Opcode(e.Opcode).String()
+		}
+		fmt.Fprintf(&b, "%12.6f ms qp %#06x %v %s psn %d %v arg %d\n", float64(e.Time)/1e6, e.QPN, e.Dir, op, e.PSN, e.Reason, e.Arg)
+	}
+	return b.String()
+}
+
+// complain logs an error that nobody else is told of, at most once a second.
+func (s *shard) complain(what string, err error) {
+	if s.logged != 0 && s.now-s.logged < 1e9 {
+		return
+	}
+	s.logged = max(s.now, 1)
+	s.n.cfg.Logger.Error(what, "device", s.n.cfg.Name, "shard", s.index, "err", err)
+}
+
+// fifo is the queue of those that have something to send: round robin.
+type fifo struct {
+	q    []*qp // length a power of two
+	head uint32
+	tail uint32
+}
+
+func (f *fifo) len() int { return int(f.tail - f.head) }
+
+func (f *fifo) push(q *qp) {
+	if f.len() == len(f.q) {
+		grown := make([]*qp, max(16, 2*len(f.q)))
+		for i := range f.len() {
+			grown[i] = f.q[(f.head+uint32(i))%uint32(len(f.q))]
+		}
+		f.q, f.head, f.tail = grown, 0, uint32(f.len())
+	}
+	f.q[f.tail%uint32(len(f.q))] = q
+	f.tail++
+}
+
+func (f *fifo) pop() *qp {
+	i := f.head % uint32(len(f.q))
+	q := f.q[i]
+	f.q[i] = nil
+	f.head++
+	return q
+}

@@ -1,0 +1,141 @@
+package nic
+
+import (
+	"errors"
+
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// transmit sends what queue pairs have ready, a burst each in turn, and
+// reports whether there is more that the link has room for.
+//
+//gorxe:hot
+func (s *shard) transmit(now int64) (more bool) {
+	s.full = false
+	for range txRounds {
+		n, stuck := s.fill(now)
+		if n > 0 && !s.send(now, n) {
+			s.full = true
+			return false
+		}
+		if stuck || s.ready.len() == 0 {
+			return stuck
+		}
+	}
+	return true
+}
+
+// fill fills and seals up to as many bursts as the link takes at once. Bursts
+// for this device itself do not count; stuck tells that one of those found no
+// room.
+func (s *shard) fill(now int64) (n int, stuck bool) {
+	// Each queue pair that is ready now gets its turn, and bursts that go
+	// nowhere do not keep the loop going.
+	for turns := s.ready.len() + len(s.bursts); n < len(s.bursts) && turns > 0 && s.ready.len() > 0 && !stuck; turns-- {
+		q := s.ready.pop()
+		q.queued = false
+		if q.dead {
+			continue
+		}
+		b := s.bursts[n]
+		b.Reset(nil, s.info.MaxSegments, s.info.MaxBytes)
+		filled := q.eng.Fill(now, b)
+		s.touch(q)
+		if !filled {
+			continue
+		}
+		if s.n.own[b.Flow.Dst] {
+			stuck = !s.hairpin(q, b)
+		} else {
+			b.Seal(s.info.IDs)
+			s.owners[n] = q
+			n++
+		}
+		if !stuck && q.eng.Ready(now) {
+			q.queued = true
+			s.ready.push(q)
+		}
+	}
+	return n, stuck
+}
+
+// send offers the first n bursts to the link. It returns false when the link
+// has no room for all of it; what it did not take goes back to its engines.
+func (s *shard) send(now int64, n int) bool {
+	bs := s.bursts[:n]
+	total, bytes := 0, 0
+	for _, b := range bs {
+		total += b.Len()
+		bytes += b.Bytes()
+	}
+	sent, err := s.link.Send(bs)
+	s.stats.sentPkts += uint64(sent)
+	s.stats.txSends++
+	s.stats.txBursts += uint64(n)
+	switch {
+	case err != nil:
+		// What was not taken is as good as lost on the way: engines send it
+		// again in their time, and give up if that does not help.
+		if !errors.Is(err, link.ErrClosed) {
+			s.stats.sendErr += uint64(total - sent)
+			s.complain("send", err)
+		}
+		sent = total
+	case sent < total:
+		s.rec.Record(trace.Event{Time: now, Reason: trace.RetryLink, Dir: trace.Tx, Arg: uint32(total - sent)})
+		bytes -= s.unsend(bs, sent)
+	}
+	s.stats.sentBytes += uint64(bytes)
+	for i, b := range bs {
+		b.Reset(nil, 0, 0) // no slice of a user's memory outlives the step
+		s.owners[i] = nil
+	}
+	return sent == total
+}
+
+// unsend gives back every segment after the first sent of bursts, the last
+// burst first, and returns how many octets that were.
+func (s *shard) unsend(bs []*wire.Burst, sent int) (bytes int) {
+	first := make([]int, 0, 16)
+	for _, b := range bs {
+		first = append(first, min(max(sent, 0), b.Len()))
+		sent -= b.Len()
+	}
+	for i := len(bs) - 1; i >= 0; i-- {
+		b := bs[i]
+		if first[i] == b.Len() {
+			continue
+		}
+		for _, seg := range b.Segs[first[i]:] {
+			bytes += seg.Len
+		}
+		s.owners[i].eng.Unsend(b, first[i])
+		s.touch(s.owners[i])
+	}
+	return bytes
+}
+
+// hairpin delivers a burst whose destination is this device, to the shard of
+// its queue pair. It returns false when there was no room for all of it.
+func (s *shard) hairpin(q *qp, b *wire.Burst) bool {
+	to := s.shardFor(b)
+	n := to.inbox.putBurst(b)
+	s.stats.hairpin += uint64(n)
+	if n > 0 && to != s {
+		to.kick()
+	}
+	total := b.Len()
+	if n < total {
+		q.eng.Unsend(b, n)
+		s.touch(q)
+	}
+	b.Reset(nil, 0, 0)
+	return n == total
+}
+
+// shardFor returns the shard of a burst's destination queue pair.
+func (s *shard) shardFor(b *wire.Burst) *shard {
+	return s.n.shards[int(destQPN(b)&shardMask)%len(s.n.shards)]
+}
