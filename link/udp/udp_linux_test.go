@@ -635,3 +635,45 @@ func benchmarkEmpty(b *testing.B, addrs ...netip.Addr) {
 		}
 	}
 }
+
+// TestConcurrentUse runs Send, Recv, Wait, Wake and Close of one link beside
+// each other, as a NIC does, until each has seen it closed.
+func TestConcurrentUse(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
+	b := wire.NewBurst()
+	fill(b, flow(t, l, v4a, v4b, 0xc001), shape{3, 64, 64}, 1, rand.New(rand.NewPCG(28, 29)), l.Info().IDs)
+	got := make(chan struct{}, 1)
+	ds := make([]wire.Datagram, 4)
+	done := make(chan error)
+	loop := func(f func() error) {
+		go func() {
+			for {
+				if err := f(); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	loop(func() error { _, err := l.Send([]*wire.Burst{b}); return err })
+	loop(func() error {
+		n, err := l.Recv(ds)
+		if n > 0 {
+			select {
+			case got <- struct{}{}:
+			default:
+			}
+		}
+		return err
+	})
+	loop(func() error { l.Wake(); _ = l.Stats(); return l.Wait(-1) })
+	select {
+	case <-got:
+	case <-time.After(hang):
+		t.Error("nothing came")
+	}
+	require.NoError(t, l.Close())
+	for range 3 {
+		require.ErrorIs(t, <-done, link.ErrClosed)
+	}
+}

@@ -1,0 +1,264 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gorxe/gorxe/trace"
+)
+
+var (
+	hiddenSrc = netip.MustParseAddr("192.0.2.1")
+	hiddenDst = netip.MustParseAddr("192.0.2.2")
+)
+
+// hidden returns a packet as a UDP socket shows it, sealed for an
+// identification that it does not show.
+func hidden(src netip.Addr, id uint16, df bool) *Datagram {
+	pkt := make([]byte, 64)
+	pkt[0], pkt[7], pkt[20] = 4, 0x11, byte(id)
+	const sport = 0xc0de
+	v := ICRC(pkt[:60], netip.AddrPortFrom(src, sport), netip.AddrPortFrom(hiddenDst, Port), id, df)
+	binary.LittleEndian.PutUint32(pkt[60:], v)
+	return &Datagram{Src: src, Dst: hiddenDst, SrcPort: sport, Payload: pkt}
+}
+
+// TestWindow walks the window of one peer's hidden identifications.
+func TestWindow(t *testing.T) {
+	const ok, out = trace.None, trace.DropICRCWindow
+	type step struct {
+		ms   int64 // time
+		id   uint16
+		want trace.Reason
+	}
+	far := func(ms int64) uint16 { return uint16(idAhead + ms) }
+	for _, c := range []struct {
+		name    string
+		steps   []step
+		learned uint64
+	}{
+		{"counted bursts are always taken and teach nothing", []step{{0, 0, ok}, {0, 127, ok}, {0, 5, ok}}, 0},
+		{"the first other one is learned", []step{{0, 5000, ok}, {0, 5001, ok}, {0, 5002, ok}}, 1},
+		{"the first beyond the counted ones is learned", []step{{0, 128, ok}, {0, 192, ok}}, 1},
+		{"counted ones do not move the window", []step{{0, 5000, ok}, {0, 3, ok}, {0, 5001, ok}}, 1},
+		{"ahead, the last inside", []step{{0, 5000, ok}, {0, 5064, ok}, {0, 5128, ok}}, 1},
+		{"ahead, the first outside", []step{{0, 5000, ok}, {0, 5065, out}, {0, 5001, ok}}, 1},
+		{"behind, the last inside", []step{{0, 5000, ok}, {0, 4936, ok}}, 1},
+		{"behind, the first outside", []step{{0, 5000, ok}, {0, 4935, out}, {0, 5001, ok}}, 1},
+		{"behind does not move the window", []step{{0, 5000, ok}, {0, 4940, ok}, {0, 5064, ok}}, 1},
+		{"behind, not twice as far", []step{{0, 5000, ok}, {0, 4936, ok}, {0, 4872, out}}, 1},
+		{"repeated", []step{{0, 5000, ok}, {0, 5000, ok}}, 1},
+		{"idle: one more each millisecond", []step{{0, 5000, ok}, {100, 5000 + far(100), ok}}, 1},
+		{"idle: no more than that", []step{{0, 5000, ok}, {100, 5001 + far(100), out}}, 1},
+		{"idle: counted from the last that moved the window", []step{{0, 5000, ok}, {100, 5010, ok}, {150, 5010 + far(50), ok}}, 1},
+		{"idle: a repeated one is no news", []step{{0, 5000, ok}, {100, 5000, ok}, {100, 5000 + far(100), ok}}, 1},
+		{"idle: at last everything is near", []step{{0, 5000, ok}, {1 << 40, 4935, ok}}, 1},
+		{"time going backwards", []step{{100, 5000, ok}, {0, 5064, ok}, {0, 5064 + 65, out}}, 1},
+		{"gap: the second near one is taken", []step{{0, 5000, ok}, {0, 20000, out}, {0, 20001, ok}, {0, 20002, ok}, {0, 5001, out}}, 1},
+		{"gap: the second may be as far ahead as any", []step{{0, 5000, ok}, {0, 20000, out}, {0, 20064, ok}}, 1},
+		{"gap: but no farther", []step{{0, 5000, ok}, {0, 20000, out}, {0, 20065, out}, {0, 20066, ok}}, 1},
+		{"gap: not by the same one again", []step{{0, 5000, ok}, {0, 20000, out}, {0, 20000, out}}, 1},
+		{"gap: the old window stays until then", []step{{0, 5000, ok}, {0, 20000, out}, {0, 5001, ok}, {0, 20001, out}}, 1},
+		{"wraparound of the window ahead", []step{{0, 65500, ok}, {0, 65535, ok}}, 1},
+		{"wraparound of the window behind: the counted ones are wider", []step{{0, 128, ok}, {0, 65535, out}}, 1},
+		// The identifications 0 to 127 in between are taken as counted and do
+		// not move the window, so the far side of them is 129 away.
+		{"wraparound, with idle time enough", []step{{0, 65535, ok}, {0, 0, ok}, {0, 64, ok}, {0, 127, ok}, {65, 128, ok}}, 1},
+		{"wraparound, without: costs one packet", []step{{0, 65535, ok}, {0, 0, ok}, {0, 127, ok}, {0, 128, out}, {0, 129, ok}}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := NewVerifier()
+			for i, s := range c.steps {
+				if r := v.Check(s.ms*int64(time.Millisecond), hidden(hiddenSrc, s.id, true), 0); r != s.want {
+					t.Fatalf("step %d, identification %d at %d ms: %v, want %v", i, s.id, s.ms, r, s.want)
+				}
+			}
+			if v.Learned != c.learned {
+				t.Errorf("learned %d, want %d", v.Learned, c.learned)
+			}
+		})
+	}
+}
+
+// TestWindowPerPeer checks that peers do not share a window.
+func TestWindowPerPeer(t *testing.T) {
+	v := NewVerifier()
+	other := netip.MustParseAddr("192.0.2.3")
+	for i, s := range []struct {
+		src  netip.Addr
+		id   uint16
+		want trace.Reason
+	}{
+		{hiddenSrc, 5000, trace.None},
+		{other, 40000, trace.None},
+		{hiddenSrc, 5001, trace.None},
+		{hiddenSrc, 40001, trace.DropICRCWindow},
+		{other, 40001, trace.None},
+		{other, 5002, trace.DropICRCWindow},
+	} {
+		if r := v.Check(0, hidden(s.src, s.id, true), 0); r != s.want {
+			t.Errorf("step %d: %v, want %v", i, r, s.want)
+		}
+	}
+	if v.Learned != 2 {
+		t.Errorf("learned %d", v.Learned)
+	}
+}
+
+// TestWindowTableBounded sends from more peers than are remembered.
+func TestWindowTableBounded(t *testing.T) {
+	v := NewVerifier()
+	for i := range maxPeers + 10 {
+		src := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		if r := v.Check(0, hidden(src, 5000, true), 0); r != trace.None {
+			t.Fatal(i, r)
+		}
+	}
+	if len(v.peers) > maxPeers {
+		t.Errorf("%d peers remembered", len(v.peers))
+	}
+}
+
+// TestDFClear takes packets of senders that do not set DF, in every part of
+// the window.
+func TestDFClear(t *testing.T) {
+	v := NewVerifier()
+	for i, s := range []struct {
+		id   uint16
+		df   bool
+		want trace.Reason
+	}{
+		{0, false, trace.None}, {99, false, trace.None}, {5000, false, trace.None}, {5001, true, trace.None},
+		{5002, false, trace.None}, {9000, false, trace.DropICRCWindow}, {9001, false, trace.None},
+	} {
+		if r := v.Check(0, hidden(hiddenSrc, s.id, s.df), 0); r != s.want {
+			t.Errorf("step %d: %v, want %v", i, r, s.want)
+		}
+	}
+	d := hidden(hiddenSrc, 7, false)
+	d.IDKnown, d.ID, d.Flags = true, 7, 0
+	if r := v.Check(0, d, 0); r != trace.None {
+		t.Errorf("visible, DF clear: %v", r)
+	}
+	d.Flags = FlagDF
+	if r := v.Check(0, d, 0); r != trace.DropICRC {
+		t.Errorf("visible, DF set on the way: %v", r)
+	}
+}
+
+// TestHiddenSegments verifies the segments of a merged run, which carry
+// identifications counted up from a hidden first one of 0.
+func TestHiddenSegments(t *testing.T) {
+	d := hidden(hiddenSrc, 0, true)
+	d.SegLen = len(d.Payload)
+	for i := 1; i < MaxSegments; i++ {
+		d.Payload = append(d.Payload, hidden(hiddenSrc, uint16(i), true).Payload...)
+	}
+	v := NewVerifier()
+	for i := range d.Segments() {
+		if r := v.Check(0, d, i); r != trace.None {
+			t.Fatalf("segment %d: %v", i, r)
+		}
+	}
+	if v.Learned != 0 || len(v.peers) != 0 {
+		t.Error("a counted burst taught something")
+	}
+}
+
+// TestWindowSize counts the identifications that a known peer may use: the
+// share of random errors that get past the solver and the window.
+func TestWindowSize(t *testing.T) {
+	n := 0
+	for id := range 1 << 16 {
+		v := NewVerifier()
+		if v.admit(0, hiddenSrc, 30000) != trace.None {
+			t.Fatal("not learned")
+		}
+		if v.admit(0, hiddenSrc, uint16(id)) == trace.None {
+			n++
+		}
+	}
+	if want := idCounted + idAhead + idBehind + 1; n != want {
+		t.Errorf("%d identifications taken, want %d", n, want)
+	}
+}
+
+// TestRandomErrors measures the strength of the bounded check on packets with
+// a random ICRC. Each of DF set and clear leaves 2^16 of 2^32 ICRCs that some
+// identification explains.
+func TestRandomErrors(t *testing.T) {
+	const trials = 1 << 20
+	const expect = trials >> 15 // 32
+	r := rand.New(rand.NewPCG(4791, 16))
+	d := hidden(hiddenSrc, 5000, true)
+	random := func() {
+		for i := 12; i < 64; i += 4 {
+			binary.LittleEndian.PutUint32(d.Payload[i:], r.Uint32())
+		}
+	}
+	unknown := 0
+	v := NewVerifier()
+	for range trials {
+		random()
+		switch v.Check(0, d, 0) {
+		case trace.None:
+			unknown++
+			v = NewVerifier() // as before the peer was known
+		case trace.DropICRC:
+		default:
+			t.Fatal("a peer that is not known has no window")
+		}
+	}
+	if unknown < expect/2 || unknown > expect*2 {
+		t.Errorf("peer not known: %d of %d random errors passed, expected about %d", unknown, trials, expect)
+	}
+
+	v = NewVerifier()
+	v.Check(0, hidden(hiddenSrc, 30000, true), 0)
+	known, window := 0, 0
+	for range trials {
+		random()
+		switch v.Check(0, d, 0) {
+		case trace.None:
+			known++
+		case trace.DropICRCWindow:
+			window++
+		}
+	}
+	if window < expect/2 || window > expect*2 {
+		t.Errorf("known peer: %d of %d fell to the window, expected about %d", window, trials, expect)
+	}
+	if known > 2 { // 0.1 expected
+		t.Errorf("known peer: %d of %d random errors passed", known, trials)
+	}
+	t.Logf("%d trials: peer not known %d passed, known %d passed (%d more fell to the window)", trials, unknown, known, window)
+}
+
+// TestSmallErrors flips single bits of a packet: none passes, except in the
+// octet of the BTH that the ICRC leaves out, and a single flip is never taken
+// for an identification that the peer may use.
+func TestSmallErrors(t *testing.T) {
+	d := hidden(hiddenSrc, 0, true)
+	v := NewVerifier()
+	v.Check(0, hidden(hiddenSrc, 30000, true), 0)
+	for bit := range len(d.Payload) * 8 {
+		if bit/8 == 4 { // FECN, BECN and reserved bits may change on the way
+			continue
+		}
+		d.Payload[bit/8] ^= 1 << (bit % 8)
+		if r := v.Check(0, d, 0); r != trace.DropICRC && r != trace.DropICRCWindow {
+			t.Errorf("bit %d flipped: %v", bit, r)
+		}
+		d.Payload[bit/8] ^= 1 << (bit % 8)
+	}
+	for bit := 32; bit < 40; bit++ {
+		d.Payload[bit/8] ^= 1 << (bit % 8)
+		if r := v.Check(0, d, 0); r != trace.None {
+			t.Errorf("bit %d of the masked octet: %v", bit, r)
+		}
+		d.Payload[bit/8] ^= 1 << (bit % 8)
+	}
+}
