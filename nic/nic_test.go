@@ -82,7 +82,7 @@ func TestHairpin(t *testing.T) {
 		post(t, qa, verbs.SendWR{Opcode: verbs.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, 500000)}, RemoteAddr: a.mr.Addr() + 500000, RKey: a.mr.RKey(), Flags: verbs.SendSignaled})
 		good(t, ca, 1)
 		require.Equal(t, a.mr.Bytes()[:500000], a.mr.Bytes()[500000:1000000])
-		post(t, qb, verbs.SendWR{Opcode: verbs.WRRead, SGL: []verbs.SGE{a.mr.SGE(300001, 400000)}, RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey(), Flags: verbs.SendSignaled})
+		post(t, qb, verbs.SendWR{Opcode: verbs.WRRead, SGL: []verbs.SGE{a.mr.SGE(600001, 400000)}, RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey(), Flags: verbs.SendSignaled})
 		good(t, cb, 1)
 		require.Positive(t, counter(t, a, "hairpin_pkts"))
 		require.Zero(t, counter(t, a, "sent_pkts"))
