@@ -1,0 +1,109 @@
+# gorxe: a RoCEv2 transport in pure Go. `make help` explains the targets.
+#
+# Go and make are all that build, test and demo need. Tests that need more (a
+# privilege, a kernel feature, tshark) skip and say what is missing. race, and
+# so check, needs gcc: the race detector of Go on Linux is the one use of cgo.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+export CGO_ENABLED := 0
+
+GO       ?= go
+TOOL     := $(GO) tool -modfile=tools.mod
+PKG      ?= ./...
+FUZZTIME ?= 4s
+
+# What must build where only Go runs: the engines and the link in memory.
+PORTABLE := trace verbs bth wire mr atomic cc rc uc ud cm link link/mem
+PORTABLE := $(foreach p,$(PORTABLE),$(if $(wildcard $(p)/*.go),./$(p)))
+
+CHECKS := fmt vet lint layering shuffle race fuzz bench cross
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PKG=./rc/... narrows test, race, fuzz and bench; FUZZTIME=1m fuzzes each target longer."
+
+.PHONY: build
+build: ## the programs, into bin/
+	$(GO) build -trimpath -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build ## two NICs in one process talk to each other over loopback; no privilege needed
+	bin/rxe demo
+
+.PHONY: test
+test: ## the tests; what lacks a privilege or a tool is skipped and says so
+	$(GO) test $(PKG)
+
+.PHONY: shuffle
+shuffle: ## the tests in random order, none from the cache
+	$(GO) test -shuffle=on $(PKG)
+
+.PHONY: race
+race: ## the tests under the race detector; needs gcc
+	@command -v gcc >/dev/null || { echo "make race needs gcc (Debian: apt-get install gcc libc6-dev)" >&2; exit 1; }
+	CGO_ENABLED=1 $(GO) test -race -vet=off $(PKG)
+
+# go test -fuzz takes one target of one package a run.
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME
+	@targets=$$($(GO) test -vet=off -list '^Fuzz' $(PKG) | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, f[i]; n = 0}'); \
+	while read -r pkg name; do \
+		[ -n "$$pkg" ] || continue; \
+		echo "-- $$pkg $$name"; \
+		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg"; \
+	done <<<"$$targets"
+
+.PHONY: bench
+bench: ## every benchmark once, so that none rots; the figures mean nothing
+	$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x $(PKG)
+
+.PHONY: fmt
+fmt: ## whether gofumpt would change anything
+	@bad=$$($(TOOL) gofumpt -l .); [ -z "$$bad" ] || { $(TOOL) gofumpt -d $$bad; echo "not formatted (make format):" $$bad >&2; exit 1; }
+
+.PHONY: format
+format: ## let gofumpt format everything
+	$(TOOL) gofumpt -w .
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## staticcheck
+	$(TOOL) staticcheck ./...
+
+.PHONY: layering
+layering: ## which package may import which, and what engines may not do
+	$(GO) test -count=1 ./internal/layering
+
+.PHONY: cross
+cross: ## builds for linux/arm64, and the portable packages for darwin/arm64
+	GOOS=linux GOARCH=arm64 $(GO) vet ./...
+	GOOS=linux GOARCH=arm64 $(GO) build ./...
+	GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
+
+.PHONY: clauses
+clauses: ## clauses of the specification cited by code, and whether a test cites them too
+	@{ grep -rhoE --include='*.go' '//= (test )?IBA [A-Za-z0-9.-]+' . || true; } | \
+		awk '$$2 == "test" {t[$$4] = 1; all[$$4]; next} {c[$$3] = 1; all[$$3]} \
+			END {for (i in all) printf "%-12s %-5s %s\n", i, (i in c) ? "code" : "-", (i in t) ? "test" : "-"}' | sort -V
+
+.PHONY: check
+check: ## everything CI runs: fmt vet lint layering shuffle race fuzz bench cross
+	@for step in $(CHECKS); do \
+		start=$$SECONDS; echo "== $$step"; \
+		$(MAKE) $$step; \
+		echo "== $$step: $$((SECONDS - start)) s"; \
+	done; echo "== check: all good, $$SECONDS s"
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin out
