@@ -1,0 +1,178 @@
+package tap
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+)
+
+// Capture is a pcapng file being written. It is safe for concurrent use, so
+// that several links share one.
+type Capture struct {
+	mu     sync.Mutex
+	w      *bufio.Writer
+	closer io.Closer
+	ng     *pcapgo.NgWriter // nil before the first interface
+	buf    []byte           // the block at hand
+	err    error            // the first
+	lost   uint64           // packets that were not written
+	closed bool
+}
+
+// Create makes a file for a capture, or empties it.
+func Create(path string) (*Capture, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("tap: %w", err)
+	}
+	c := New(f)
+	c.closer = f
+	return c, nil
+}
+
+// New returns a capture that writes to w, which stays the caller's.
+func New(w io.Writer) *Capture { return &Capture{w: bufio.NewWriterSize(w, 64<<10)} }
+
+// Close writes what is buffered and closes the file. Links that write to it
+// go on without. Its error says what went wrong first since the beginning,
+// and how many packets are missing. A second call does nothing.
+func (c *Capture) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if c.ng == nil {
+		c.describe("none") // a file without a section cannot be opened
+	}
+	c.fail(c.w.Flush())
+	if c.closer != nil {
+		c.fail(c.closer.Close())
+	}
+	c.closed = true
+	return c.report()
+}
+
+// Lost returns how many packets could not be written.
+func (c *Capture) Lost() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// flush writes what is buffered, and returns what Close would.
+func (c *Capture) flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.fail(c.w.Flush())
+	}
+	return c.report()
+}
+
+func (c *Capture) report() error {
+	if c.err == nil {
+		return nil
+	}
+	return fmt.Errorf("tap: %d packets not written: %w", c.lost, c.err)
+}
+
+func (c *Capture) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// addInterface describes a link in the file and returns its number there.
+func (c *Capture) addInterface(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0
+	}
+	return c.describe(name)
+}
+
+// describe is addInterface with the lock held.
+func (c *Capture) describe(name string) (id int) {
+	in := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet}
+	var err error
+	if c.ng == nil {
+		c.ng, err = pcapgo.NewNgWriterInterface(c.w, in, pcapgo.NgWriterOptions{
+			SectionInfo: pcapgo.NgSectionInfo{Application: "gorxe"},
+		})
+	} else {
+		id, err = c.ng.AddInterface(in)
+	}
+	if err == nil {
+		err = c.ng.Flush()
+	}
+	c.fail(err)
+	return id
+}
+
+// Of the pcapng format, draft-ietf-opsawg-pcapng: section 4.3, enhanced packet
+// block, and its options. What gopacket writes is little endian with times in
+// nanoseconds, and so is this.
+const (
+	blockEnhancedPacket = 6
+	optComment          = 1
+	optEPBFlags         = 2
+	flagInbound         = 1
+	flagOutbound        = 2
+)
+
+// record is one packet for the file.
+type record struct {
+	iface   int
+	at      time.Time
+	flags   uint32
+	frame   []byte
+	comment string // none if empty
+}
+
+// write appends a packet to the file, or counts it as lost.
+func (c *Capture) write(r *record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.err != nil {
+		c.lost++
+		return
+	}
+	le, ts := binary.LittleEndian, uint64(r.at.UnixNano())
+	b := le.AppendUint32(c.buf[:0], blockEnhancedPacket)
+	b = le.AppendUint32(b, 0) // the length of the block, when it is known
+	b = le.AppendUint32(b, uint32(r.iface))
+	b = le.AppendUint32(b, uint32(ts>>32))
+	b = le.AppendUint32(b, uint32(ts))
+	b = le.AppendUint32(b, uint32(len(r.frame)))
+	b = le.AppendUint32(b, uint32(len(r.frame)))
+	b = pad(append(b, r.frame...))
+	if r.comment != "" {
+		b = le.AppendUint16(b, optComment)
+		b = le.AppendUint16(b, uint16(len(r.comment)))
+		b = pad(append(b, r.comment...))
+	}
+	b = le.AppendUint16(b, optEPBFlags)
+	b = le.AppendUint16(b, 4)
+	b = le.AppendUint32(b, r.flags)
+	b = le.AppendUint32(b, 0) // end of options
+	n := uint32(len(b) + 4)
+	b = le.AppendUint32(b, n)
+	le.PutUint32(b[4:], n)
+	c.buf = b
+	if _, err := c.w.Write(b); err != nil {
+		c.fail(err)
+		c.lost++
+	}
+}
+
+// pad fills up to a multiple of four octets.
+func pad(b []byte) []byte { return append(b, 0, 0, 0)[:(len(b)+3)&^3] }
