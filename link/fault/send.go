@@ -32,9 +32,8 @@ type sender struct {
 // built is a burst of ours.
 type built struct {
 	*wire.Burst
-	flow   wire.Flow
-	bit    Decision // Corrupt: a burst of one packet to flip a bit of
-	sealed bool
+	flow wire.Flow
+	bit  Decision // Corrupt: a burst of one packet to flip a bit of
 }
 
 // txMeta is what a held packet needs to be sent.

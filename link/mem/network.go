@@ -3,6 +3,7 @@ package mem
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -164,9 +165,7 @@ func (n *Network) remove(p *port) {
 func (n *Network) table() map[netip.Addr]*port {
 	t := make(map[netip.Addr]*port)
 	if old := n.ports.Load(); old != nil {
-		for a, p := range *old {
-			t[a] = p
-		}
+		maps.Copy(t, *old)
 	}
 	return t
 }
