@@ -26,6 +26,8 @@ func newRootCmd() *cobra.Command {
 	}
 	root.AddCommand(
 		newDecodeCmd(),
+		newDemoCmd(),
+		newPingpongCmd(),
 	)
 	return root
 }

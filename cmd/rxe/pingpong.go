@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorxe/gorxe/internal/pingpong"
+)
+
+func newPingpongCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pingpong",
+		Short: "Exchange messages with ibv_*_pingpong of rdma-core, or with itself",
+	}
+	cmd.AddCommand(newPingpongRCCmd())
+	return cmd
+}
+
+func newPingpongRCCmd() *cobra.Command {
+	var dev deviceFlags
+	cfg := pingpong.Default()
+	cmd := &cobra.Command{
+		Use:   "rc [PEER]",
+		Short: "ibv_rc_pingpong: without PEER the server, with PEER its client",
+		Long: `Pass a message back and forth over a reliable connection. The far end is
+ibv_rc_pingpong of rdma-core, on any machine with any RDMA NIC or Soft-RoCE, or
+this program. Options have the meaning they have there; without -g the GID that
+reaches the peer is chosen.
+
+The far end of  rxe pingpong rc -s 65536 HOST  is  ibv_rc_pingpong -g N -s 65536
+where N is the index of its GID, as show_gids lists them.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				cfg.Peer = args[0]
+			}
+			cfg.Open, cfg.Out = dev.open, cmd.OutOrStdout()
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return pingpong.Run(ctx, cfg)
+		},
+	}
+	dev.add(cmd)
+	f := cmd.Flags()
+	f.IntVarP(&cfg.Port, "port", "p", cfg.Port, "TCP port of the exchange")
+	f.IntVarP(&cfg.IBPort, "ib-port", "i", cfg.IBPort, "port of the device: 1")
+	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "octets of a message")
+	f.IntVarP(&cfg.MTU, "mtu", "m", cfg.MTU, "path MTU: 256, 512, 1024, 2048 or 4096; the same on both sides")
+	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receive requests posted at a time")
+	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "number of exchanges")
+	f.IntVarP(&cfg.SL, "sl", "l", cfg.SL, "service level (it has no meaning on an untagged interface)")
+	f.BoolVarP(&cfg.Events, "events", "e", false, "sleep for completions instead of polling")
+	f.IntVarP(&cfg.GIDIndex, "gid-idx", "g", cfg.GIDIndex, "index of the local GID (-1: chosen for the peer)")
+	f.BoolVarP(&cfg.Stamps, "ts", "t", false, "print the intervals between receive completions")
+	f.BoolVarP(&cfg.Check, "chk", "c", false, "check the data")
+	return cmd
+}

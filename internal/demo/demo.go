@@ -1,0 +1,143 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// Config is a run of the demo.
+type Config struct {
+	AddrA, AddrB string // local addresses, 127.0.0.1 and 127.0.0.2
+	Link         string // "udp"
+	Faults       string // rules of the second round
+	Seed         uint64
+	Tap          string        // pcapng file of the third round; empty for none
+	Time         time.Duration // for each operation of a round
+	Out          io.Writer
+}
+
+// Default returns what rxe demo runs.
+func Default() Config {
+	return Config{AddrA: "127.0.0.1", AddrB: "127.0.0.2", Link: "udp", Faults: "tx drop 1%; rx drop 1%", Seed: 1, Tap: "gorxe-demo.pcapng", Time: 400 * time.Millisecond}
+}
+
+// Run runs the demo and prints its table. It returns an error when an
+// operation fails or data differ.
+func Run(ctx context.Context, cfg Config) error {
+	fmt.Fprintf(cfg.Out, "Two software RDMA NICs in one process: %s and %s, link %q, user id %d, no kernel module.\n", cfg.AddrA, cfg.AddrB, cfg.Link, os.Getuid())
+	clean, err := cfg.round(ctx, "", "", cfg.Time)
+	if err != nil {
+		return fmt.Errorf("on a clean wire: %w", err)
+	}
+	lossy, err := cfg.round(ctx, cfg.Faults, "", cfg.Time)
+	if err != nil {
+		return fmt.Errorf("with %q: %w", cfg.Faults, err)
+	}
+	table(cfg.Out, cfg.Faults, clean, lossy)
+	if cfg.Tap == "" {
+		return nil
+	}
+	if _, err := cfg.round(ctx, cfg.Faults, cfg.Tap, 0); err != nil {
+		return fmt.Errorf("while capturing: %w", err)
+	}
+	fmt.Fprintf(cfg.Out, "\nA capture of a few of each, losses included: %s\n  (wireshark %s, or: rxe decode %s)\n", cfg.Tap, cfg.Tap, cfg.Tap)
+	return nil
+}
+
+// round opens two NICs, runs every operation for a while, and returns what
+// happened. A time of 0 runs each a few times.
+func (cfg *Config) round(ctx context.Context, faults, tap string, d time.Duration) (*result, error) {
+	a, err := gorxe.Open(gorxe.Config{Addr: cfg.AddrA, Link: cfg.Link, Faults: faults, Seed: cfg.Seed, Tap: tap})
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := gorxe.Open(gorxe.Config{Addr: cfg.AddrB, Link: cfg.Link})
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	p, err := connect(a, b, netip.MustParseAddr(cfg.AddrA), netip.MustParseAddr(cfg.AddrB))
+	if err != nil {
+		return nil, err
+	}
+	res := &result{}
+	for _, op := range operations {
+		row, err := p.run(ctx, op, d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", op.name, err)
+		}
+		res.rows = append(res.rows, row)
+	}
+	ca, err := a.Counters()
+	if err != nil {
+		return nil, err
+	}
+	cb, err := b.Counters()
+	if err != nil {
+		return nil, err
+	}
+	res.count(ca, cb)
+	return res, errors.Join(a.Close(), b.Close())
+}
+
+// pair is a connected pair of queue pairs with memory behind each.
+type pair struct {
+	a, b end
+}
+
+type end struct {
+	cq *verbs.CQ
+	qp *verbs.QP
+	mr *verbs.MR
+}
+
+const (
+	memory = 4 << 20
+	depth  = 64
+)
+
+func open(dev *verbs.Context, peer netip.Addr) (e end, ep verbs.Endpoint, err error) {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return e, ep, err
+	}
+	if e.mr, err = pd.AllocMR(memory, verbs.AccessAll); err != nil {
+		return e, ep, err
+	}
+	if e.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 4 * depth}); err != nil {
+		return e, ep, err
+	}
+	e.qp, err = pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: 2 * depth}})
+	if err != nil {
+		return e, ep, err
+	}
+	ep, err = e.qp.Endpoint(peer)
+	return e, ep, err
+}
+
+func connect(a, b *verbs.Context, addrA, addrB netip.Addr) (*pair, error) {
+	ea, pa, err := open(a, addrB)
+	if err != nil {
+		return nil, err
+	}
+	eb, pb, err := open(b, addrA)
+	if err != nil {
+		return nil, err
+	}
+	if err := ea.qp.Connect(pa, pb, verbs.ConnectOptions{}); err != nil {
+		return nil, err
+	}
+	if err := eb.qp.Connect(pb, pa, verbs.ConnectOptions{}); err != nil {
+		return nil, err
+	}
+	return &pair{ea, eb}, nil
+}

@@ -1,0 +1,148 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// operation is one row of the table: what is posted again and again, and how
+// its data are checked.
+type operation struct {
+	name   string
+	code   verbs.WROpcode
+	size   int
+	window int // requests outstanding
+}
+
+var operations = []operation{
+	{"SEND", verbs.WRSend, 64, 32},
+	{"SEND", verbs.WRSend, 1 << 20, 2},
+	{"RDMA WRITE", verbs.WRWrite, 1 << 20, 4},
+	{"RDMA READ", verbs.WRRead, 1 << 20, 2},
+	{"FetchAdd", verbs.WRFetchAdd, 8, 16},
+	{"CmpSwap", verbs.WRCmpSwap, 8, 1},
+}
+
+// row is the outcome of an operation.
+type row struct {
+	op    operation
+	n     int
+	took  time.Duration
+	check string // what was compared
+}
+
+// Where things lie in each side's memory: the counter, the source of b's READ
+// and a's SEND and WRITE data, and where data arrive.
+const (
+	counterOff = 0
+	sourceOff  = 64
+	targetOff  = memory / 2
+	captureOps = 3
+)
+
+// run posts an operation for d, or a few times, waits for it and checks the
+// data at the far end.
+func (p *pair) run(ctx context.Context, op operation, d time.Duration) (row, error) {
+	src, dst := p.a.mr.Bytes()[sourceOff:sourceOff+op.size], p.b.mr.Bytes()[targetOff:targetOff+op.size]
+	if op.code == verbs.WRRead {
+		src, dst = p.b.mr.Bytes()[sourceOff:sourceOff+op.size], p.a.mr.Bytes()[targetOff:targetOff+op.size]
+	}
+	for i := range src {
+		src[i] = byte(i*31 + i>>8*7 + int(op.code) + 1)
+	}
+	clear(dst)
+	p.b.mr.SetUint64(counterOff, 0)
+	r := row{op: op}
+	start := time.Now()
+	var posted, done, recvs int
+	var wcs [16]verbs.WC
+	more := func() bool {
+		if d == 0 {
+			return posted < captureOps
+		}
+		return time.Since(start) < d
+	}
+	for {
+		for posted-done < op.window && more() {
+			if op.code == verbs.WRSend {
+				if _, err := p.b.qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{p.b.mr.SGE(targetOff, op.size)}}}); err != nil {
+					return r, err
+				}
+				recvs++
+			}
+			if err := p.post(op, uint64(posted)); err != nil {
+				return r, err
+			}
+			posted++
+		}
+		if done == posted && recvs == 0 {
+			break
+		}
+		n, err := p.poll(ctx, wcs[:], &recvs)
+		if err != nil {
+			return r, err
+		}
+		done += n
+	}
+	r.n, r.took = done, time.Since(start)
+	switch op.code {
+	case verbs.WRFetchAdd, verbs.WRCmpSwap:
+		if got := p.b.mr.Uint64(counterOff); got != uint64(done) {
+			return r, fmt.Errorf("the counter is %d after %d operations", got, done)
+		}
+		r.check = "counter = operations"
+	default:
+		if !bytes.Equal(src, dst) {
+			return r, fmt.Errorf("data differ at the far end")
+		}
+		r.check = "data equal"
+	}
+	return r, nil
+}
+
+func (p *pair) post(op operation, i uint64) error {
+	w := verbs.SendWR{ID: i, Opcode: op.code, Flags: verbs.SendSignaled, RemoteAddr: p.b.mr.Addr() + targetOff, RKey: p.b.mr.RKey()}
+	switch op.code {
+	case verbs.WRRead:
+		w.SGL = []verbs.SGE{p.a.mr.SGE(targetOff, op.size)}
+		w.RemoteAddr = p.b.mr.Addr() + sourceOff
+	case verbs.WRFetchAdd:
+		w.SGL, w.RemoteAddr, w.CompareAdd = []verbs.SGE{p.a.mr.SGE(counterOff, 8)}, p.b.mr.Addr()+counterOff, 1
+	case verbs.WRCmpSwap: // one after another, each expecting the last one's value
+		w.SGL, w.RemoteAddr, w.CompareAdd, w.Swap = []verbs.SGE{p.a.mr.SGE(counterOff, 8)}, p.b.mr.Addr()+counterOff, i, i+1
+	default:
+		w.SGL = []verbs.SGE{p.a.mr.SGE(sourceOff, op.size)}
+	}
+	_, err := p.a.qp.PostSend([]verbs.SendWR{w})
+	return err
+}
+
+// poll takes completions of both sides and returns how many requests of a
+// finished; receives that finished are taken off recvs.
+func (p *pair) poll(ctx context.Context, wcs []verbs.WC, recvs *int) (int, error) {
+	for {
+		n := p.a.cq.Poll(wcs)
+		for i := range wcs[:n] {
+			if err := wcs[i].Err(); err != nil {
+				return 0, err
+			}
+		}
+		m := p.b.cq.Poll(wcs)
+		for i := range wcs[:m] {
+			if err := wcs[i].Err(); err != nil {
+				return 0, err
+			}
+		}
+		*recvs -= m
+		if n+m > 0 {
+			return n, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+}

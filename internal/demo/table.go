@@ -1,0 +1,61 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// result is one round.
+type result struct {
+	rows []row
+
+	dropped  uint64 // packets lost on purpose, both ways
+	repeated uint64 // request packets sent again
+	seqNAKs  uint64
+	implied  uint64
+	timeouts uint64
+	segments uint64 // per super-packet, on average, times 10
+}
+
+func (r *result) count(a, b map[string]uint64) {
+	r.dropped = a["fault_injected"] + a["fault_dropped"]
+	r.repeated = a["repeated_requests"] + b["repeated_requests"]
+	r.seqNAKs = a["packet_seq_err"] + b["packet_seq_err"]
+	r.implied = a["implied_nak_seq_err"] + b["implied_nak_seq_err"]
+	r.timeouts = a["local_ack_timeout_err"] + b["local_ack_timeout_err"]
+	if n := a["link_tx_bursts"]; n > 0 {
+		r.segments = a["link_tx_segments"] * 10 / n
+	}
+}
+
+func table(out io.Writer, faults string, clean, lossy *result) {
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "operation\toctets\tclean wire\twith loss\tdata\t\n")
+	for i := range clean.rows {
+		c, l := &clean.rows[i], &lossy.rows[i]
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t\n", c.op.name, c.op.size, c.rate(), l.rate(), l.check)
+	}
+	w.Flush()
+	fmt.Fprintf(out, "\nLoss: %s. Recovery: %d packets dropped, %d sequence NAKs, %d implied NAKs, %d timeouts, %d packets sent again; every operation completed once, in order.\n",
+		faults, lossy.dropped, lossy.seqNAKs, lossy.implied, lossy.timeouts, lossy.repeated)
+}
+
+// rate is octets a second for large messages, operations a second for small.
+func (r *row) rate() string {
+	s := r.took.Seconds()
+	if s <= 0 {
+		s = float64(time.Nanosecond)
+	}
+	if r.op.size >= 4096 {
+		return fmt.Sprintf("%.2f Gbit/s", float64(r.n)*float64(r.op.size)*8/s/1e9)
+	}
+	if r.op.code == verbs.WRCmpSwap {
+		return fmt.Sprintf("%.1f us each", s*1e6/float64(r.n))
+	}
+	return fmt.Sprintf("%.0f k/s", float64(r.n)/s/1e3)
+}
