@@ -18,7 +18,7 @@ func (n *NIC) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQP: MaxQP, MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD,
 		MaxQPRdAtom: verbs.MaxRdAtomic, MaxInitRdAtom: verbs.MaxRdAtomic, LocalAckDelay: verbs.LocalAckDelay,
 		PhysPorts: 1, Shards: len(n.shards), AtomicHCA: true,
-		Link: info.Name, ICRC: strength(info), Missing: slices.Clone(info.Missing),
+		Link: info.Name, ICRC: strength(info), Missing: slices.Concat(n.cfg.Missing, info.Missing),
 	}, nil
 }
 

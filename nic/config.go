@@ -80,6 +80,10 @@ type Config struct {
 	// system, as anything but a test wants.
 	Seed uint64
 
+	// Missing says what the device does without beside what its link says;
+	// one sentence each.
+	Missing []string
+
 	Recorder int          // trace events kept per shard (4096)
 	Logger   *slog.Logger // for errors that nobody else is told of (none)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
-	"github.com/gorxe/gorxe/wire"
 )
 
 // receive takes what has arrived, up to its budget, and reports whether there
@@ -16,7 +15,7 @@ func (s *shard) receive(now int64) (more bool) {
 	for range rxRounds {
 		n, err := s.link.Recv(s.ds[:])
 		for i := range n {
-			s.datagram(now, &s.ds[i])
+			s.datagram(now, i)
 		}
 		if err != nil {
 			if !errors.Is(err, link.ErrClosed) {
@@ -32,20 +31,31 @@ func (s *shard) receive(now int64) (more bool) {
 	return true
 }
 
-// datagram proves each segment and hands it to its queue pair.
+// judge is a link that wants to know what became of the packets it gave:
+// segment seg of datagram i of the last Recv.
+type judge interface {
+	Verdict(i, seg int, r trace.Reason)
+}
+
+// datagram proves each segment of datagram n of the batch and hands it to its
+// queue pair.
 //
 //gorxe:hot
-func (s *shard) datagram(now int64, d *wire.Datagram) {
+func (s *shard) datagram(now int64, n int) {
+	d := &s.ds[n]
 	f := from{d.Src, d.Dst, d.TOS}
 	learned := s.verify.Learned
 	s.stats.rxDatagrams++
 	for i := range d.Segments() {
-		pkt := d.Segment(i)
-		if r := s.verify.Check(now, d, i); r != trace.None {
+		r := s.verify.Check(now, d, i)
+		if r != trace.None {
 			s.drop(nil, r, nil)
-			continue
+		} else {
+			r = s.packet(now, &f, d.Segment(i))
 		}
-		s.packet(now, &f, pkt)
+		if s.judge != nil {
+			s.judge.Verdict(n, i, r)
+		}
 	}
 	if s.verify.Learned != learned {
 		s.counts[trace.NoteIDLearned] += s.verify.Learned - learned
@@ -68,37 +78,35 @@ func (s *shard) letters(now int64) {
 	}
 }
 
-// packet demultiplexes a packet with a valid ICRC. IBA 9.6.1: the checks of
-// the base transport header, in its order.
+// packet demultiplexes a packet with a valid ICRC and returns why it went no
+// further than here, or trace.None. IBA 9.6.1: the checks of the base transport
+// header, in its order.
 //
 //gorxe:hot
-func (s *shard) packet(now int64, f *from, b []byte) {
+func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
 	p := &s.pkt
 	if r := bth.Parse(b, p); r != trace.None {
-		s.drop(nil, r, nil)
-		return
+		return s.drop(nil, r, nil)
 	}
 	p.ECN = f.tos & 3
 	q := s.last
 	if q == nil || q.qpn != p.DestQP {
 		if q = s.n.byQPN(p.DestQP); q == nil {
-			s.drop(nil, unknown(p.DestQP), p)
-			return
+			return s.drop(nil, unknown(p.DestQP), p)
 		}
 		if q.s != s {
-			s.stray(q.s, f, p, b)
-			return
+			return s.stray(q.s, f, p, b)
 		}
 		s.last = q
 	}
 	if r := q.admits(f, p); r != trace.None {
-		s.drop(q, r, p)
-		return
+		return s.drop(q, r, p)
 	}
 	s.stats.rcvdPkts++
 	s.stats.rcvdBytes += uint64(len(b))
 	q.eng.HandlePacket(now, p)
 	s.touch(q)
+	return trace.None
 }
 
 // unknown is the reason for a packet to a number that no queue pair has.
@@ -110,13 +118,13 @@ func unknown(n bth.QPN) trace.Reason {
 }
 
 // stray hands a packet over to the shard of its queue pair.
-func (s *shard) stray(to *shard, f *from, p *bth.Packet, b []byte) {
+func (s *shard) stray(to *shard, f *from, p *bth.Packet, b []byte) trace.Reason {
 	if !to.inbox.put(*f, b) {
-		s.drop(nil, trace.DropOverflow, p)
-		return
+		return s.drop(nil, trace.DropOverflow, p)
 	}
 	s.counts[trace.DropStray]++
 	to.kick()
+	return trace.DropStray
 }
 
 // admits checks what does not depend on the state of a conversation: class,

@@ -27,6 +27,7 @@ type shard struct {
 	index int
 	link  link.Link
 	info  link.Info
+	judge judge // the link, or nil
 
 	bells bells
 	inbox inbox
@@ -65,6 +66,7 @@ type shard struct {
 func newShard(n *NIC, index int, l link.Link) *shard {
 	info := l.Info()
 	s := &shard{n: n, index: index, link: l, info: info, verify: wire.NewVerifier(), rec: trace.NewRecorder(n.cfg.Recorder)}
+	s.judge, _ = l.(judge)
 	for range max(1, info.MaxBursts) {
 		s.bursts = append(s.bursts, wire.NewBurst())
 	}
@@ -212,8 +214,8 @@ func (s *shard) overflow(now int64, c *cq) {
 }
 
 // drop counts and records a received packet that goes no further. q is nil
-// when it belongs to no queue pair.
-func (s *shard) drop(q *qp, r trace.Reason, p *bth.Packet) {
+// when it belongs to no queue pair. It returns the reason.
+func (s *shard) drop(q *qp, r trace.Reason, p *bth.Packet) trace.Reason {
 	e := trace.Event{Time: s.now, Reason: r, Dir: trace.Rx}
 	if p != nil {
 		e.QPN, e.PSN, e.Opcode = uint32(p.DestQP), p.PSN.Uint32(), uint8(p.Opcode)
@@ -224,6 +226,7 @@ func (s *shard) drop(q *qp, r trace.Reason, p *bth.Packet) {
 	} else {
 		s.counts[r]++
 	}
+	return r
 }
 
 // crash ends the device after a broken invariant of ours: it leaves no lock

@@ -1,0 +1,269 @@
+package gorxe
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/link/packet"
+	"github.com/gorxe/gorxe/link/tap"
+	"github.com/gorxe/gorxe/link/udp"
+	"github.com/gorxe/gorxe/nic"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// Links that Config.Link can ask for.
+const (
+	LinkAuto   = "auto"
+	LinkUDP    = "udp"
+	LinkPacket = "packet"
+)
+
+// Config says where to put a NIC. Either Interface or Addr is needed; the zero
+// value of everything else is a default.
+type Config struct {
+	// Interface is the network interface to share with the kernel. The GID
+	// table is ordered like the kernel's: 0 the link-local EUI-64 of the MAC,
+	// then one for each address.
+	Interface string
+	// Addr is a single local address instead, such as 127.0.0.1, or any other
+	// loopback address: the GID table has only that.
+	Addr string
+	// Addrs chooses among the interface's addresses those that the NIC owns
+	// port 4791 of. (All.)
+	Addrs []netip.Addr
+
+	// Link is how packets travel: udp, an ordinary socket, needs no
+	// privilege; packet needs CAP_NET_RAW, and gives an exact check of IPv4
+	// packets and the lowest latency. (auto: udp, or packet where that cannot
+	// be had.)
+	Link string
+	// Faults are rules for breaking traffic on purpose, such as "tx drop 1%";
+	// package link/fault has the grammar. Seed makes their chances repeatable.
+	Faults string
+	Seed   uint64
+	// Tap is the path of a pcapng file to write all traffic to.
+	Tap string
+
+	Name   string       // of the device ("rxe0")
+	Shards int          // independent lanes, for as many cores (1)
+	Logger *slog.Logger // for errors that nobody else is told of (none)
+}
+
+// Open puts a NIC on an interface. What the device does without, and why, is
+// in its attributes (verbs.DeviceAttr.Missing).
+//
+// Errors say what to do: hostnet's for an interface that does not exist lists
+// those that do, the links' for a taken port (syscall.EADDRINUSE) says who has
+// it, packet.ErrPrivilege names the capability that is missing.
+func Open(cfg Config) (*verbs.Context, error) {
+	p, err := newPlace(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("gorxe: %w", err)
+	}
+	rules, err := fault.Parse(cfg.Faults)
+	if err != nil {
+		return nil, fmt.Errorf("gorxe: faults: %w", err)
+	}
+	links, missing, err := openLinks(&cfg, p)
+	if err != nil {
+		return nil, fmt.Errorf("gorxe: %w", err)
+	}
+	if len(rules) > 0 {
+		links = fault.WrapAll(links, fault.Config{Rules: rules, Seed: cfg.Seed})
+	}
+	if cfg.Tap != "" {
+		c, err := tap.Create(cfg.Tap)
+		if err != nil {
+			closeLinks(links)
+			return nil, fmt.Errorf("gorxe: %w", err)
+		}
+		links = c.WrapAll(links, tap.Config{})
+	}
+	d, err := nic.Open(nic.Config{
+		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
+		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Missing: missing, Logger: cfg.Logger,
+	})
+	if err != nil {
+		closeLinks(links)
+		return nil, fmt.Errorf("gorxe: %w", err)
+	}
+	return verbs.NewContext(d), nil
+}
+
+func closeLinks(links []link.Link) {
+	for _, l := range links {
+		_ = l.Close()
+	}
+}
+
+// openLinks opens the link that was asked for. Missing says what led to
+// another one than the first choice.
+func openLinks(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
+	switch cfg.Link {
+	case LinkUDP:
+		return openUDP(cfg, p)
+	case LinkPacket:
+		links, err = openPacket(cfg, p)
+		return links, nil, err
+	case LinkAuto, "":
+	default:
+		return nil, nil, fmt.Errorf("link %q: there are auto, udp and packet", cfg.Link)
+	}
+	links, missing, err = openUDP(cfg, p)
+	if err == nil || errors.Is(err, syscall.EADDRINUSE) { // packet would need the same port
+		return links, missing, err
+	}
+	links, perr := openPacket(cfg, p)
+	if perr != nil {
+		return nil, nil, err
+	}
+	return links, []string{fmt.Sprintf("link packet is used, not udp: %v", err)}, nil
+}
+
+// openUDP opens sockets on the addresses. IPv6 link-local ones may not be
+// ready: the kernel looks for duplicates first, for a second or two. The NIC
+// then goes without them.
+func openUDP(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
+	links, err = udp.Open(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
+	rest := slices.DeleteFunc(slices.Clone(p.addrs), netip.Addr.IsLinkLocalUnicast)
+	if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(rest) == 0 || len(rest) == len(p.addrs) {
+		return links, nil, err
+	}
+	links, err2 := udp.Open(udp.Config{Addrs: rest, Shards: cfg.Shards})
+	if err2 != nil {
+		return nil, nil, err
+	}
+	p.addrs = rest
+	return links, []string{fmt.Sprintf("link-local addresses are not used: %v", err)}, nil
+}
+
+func openPacket(cfg *Config, p *place) ([]link.Link, error) {
+	return packet.Open(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+}
+
+// place is where a NIC is put: an interface, and addresses on it.
+type place struct {
+	ifc   hostnet.Iface
+	gids  []hostnet.GID
+	addrs []netip.Addr // to own; link-local ones with their zone
+	whole bool         // the whole interface, not just an address
+}
+
+func newPlace(cfg *Config) (*place, error) {
+	switch {
+	case cfg.Interface != "" && cfg.Addr != "":
+		return nil, errors.New("both Interface and Addr are set; one of them says where the NIC is")
+	case cfg.Interface != "":
+		return onInterface(cfg)
+	case cfg.Addr != "":
+		return onAddr(cfg.Addr)
+	}
+	return nil, errors.New("neither Interface nor Addr is set; name an interface, or an address such as 127.0.0.1")
+}
+
+func onInterface(cfg *Config) (*place, error) {
+	ifc, err := hostnet.Interface(cfg.Interface)
+	if err != nil {
+		return nil, err
+	}
+	if !ifc.Up {
+		return nil, fmt.Errorf("interface %s is down; bring it up with 'ip link set %[1]s up'", ifc.Name)
+	}
+	p := &place{ifc: ifc, gids: ifc.GIDs(), whole: true}
+	want := cfg.Addrs
+	if want == nil {
+		for _, a := range ifc.Addrs {
+			want = append(want, a.Addr())
+		}
+	}
+	if len(want) == 0 {
+		return nil, fmt.Errorf("interface %s has no IP address; add one with 'ip addr add ADDRESS/BITS dev %[1]s'", ifc.Name)
+	}
+	for _, a := range want {
+		if !ifc.Has(a) {
+			return nil, fmt.Errorf("%v is not an address of %s, which has %v", a, ifc.Name, ifc.Addrs)
+		}
+		p.own(a)
+	}
+	return p, nil
+}
+
+func onAddr(text string) (*place, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: %w", text, err)
+	}
+	ifc, err := interfaceOf(a)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{ifc: ifc, gids: []hostnet.GID{{IP: a.Unmap().WithZone(""), Type: hostnet.GIDType, Iface: ifc.Name}}}
+	p.own(a)
+	return p, nil
+}
+
+// interfaceOf returns the interface with an address; lo has all of 127.0.0.0/8.
+func interfaceOf(a netip.Addr) (hostnet.Iface, error) {
+	ifc, err := hostnet.InterfaceWith(a)
+	if err == nil || !a.Unmap().IsLoopback() {
+		return ifc, err
+	}
+	all, lerr := hostnet.Interfaces()
+	if lerr != nil {
+		return hostnet.Iface{}, lerr
+	}
+	for _, i := range all {
+		if i.Loopback {
+			return i, nil
+		}
+	}
+	return hostnet.Iface{}, err
+}
+
+// own adds an address to those of the NIC.
+func (p *place) own(a netip.Addr) {
+	a = a.Unmap().WithZone("")
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		a = a.WithZone(p.ifc.Name)
+	}
+	p.addrs = append(p.addrs, a)
+}
+
+// bare returns the addresses without zones.
+func (p *place) bare() []netip.Addr {
+	out := make([]netip.Addr, len(p.addrs))
+	for i, a := range p.addrs {
+		out[i] = a.WithZone("")
+	}
+	return out
+}
+
+// table returns the GID table in verbs' words.
+func (p *place) table() []verbs.GIDEntry {
+	out := make([]verbs.GIDEntry, len(p.gids))
+	for i, g := range p.gids {
+		out[i] = verbs.GIDEntry{Index: i, GID: verbs.GID(g.Raw()), Type: g.Type, Interface: g.Iface}
+	}
+	return out
+}
+
+// chooser picks among the GIDs that can be used. For a single address the
+// NIC's own choice will do.
+func (p *place) chooser() func(netip.Addr) (int, error) {
+	if !p.whole {
+		return nil
+	}
+	bare := p.bare()
+	usable := slices.DeleteFunc(slices.Clone(p.gids), func(g hostnet.GID) bool { return !slices.Contains(bare, g.IP) })
+	return func(peer netip.Addr) (int, error) {
+		g, err := hostnet.ChooseGID(usable, peer)
+		return g.Index, err
+	}
+}
