@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -76,7 +77,8 @@ func Interface(name string) (Iface, error) {
 	return Iface{}, fmt.Errorf("hostnet: %w: %q; this host has %s", ErrNoInterface, name, strings.Join(names, ", "))
 }
 
-// InterfaceWith returns the interface that has address a.
+// InterfaceWith returns the interface that has address a; with a zone, the name
+// or the index of an interface, only that one.
 func InterfaceWith(a netip.Addr) (Iface, error) {
 	all, err := Interfaces()
 	if err != nil {
@@ -84,6 +86,9 @@ func InterfaceWith(a netip.Addr) (Iface, error) {
 	}
 	var have []string
 	for _, i := range all {
+		if z := a.Zone(); z != "" && z != i.Name && z != strconv.Itoa(i.Index) {
+			continue
+		}
 		if i.Has(a) {
 			return i, nil
 		}
@@ -91,7 +96,7 @@ func InterfaceWith(a netip.Addr) (Iface, error) {
 			have = append(have, p.Addr().String())
 		}
 	}
-	return Iface{}, fmt.Errorf("hostnet: no interface has the address %v; this host has %s", a, strings.Join(have, ", "))
+	return Iface{}, fmt.Errorf("hostnet: no interface has the address %v (see `ip address`); this host has %s", a, strings.Join(have, ", "))
 }
 
 // PathMTU returns the path MTU of an RDMA device on an interface with the

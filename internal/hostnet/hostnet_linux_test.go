@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,6 +88,12 @@ func TestHost(t *testing.T) {
 		if g, err := hostnet.ChooseGID(i.GIDs(), netip.MustParseAddr("203.0.113.9")); err != nil || g.IP != testbed.A4 {
 			t.Errorf("GID by route: %v %v", g, err)
 		}
+		for z, want := range map[string]bool{testbed.Iface: true, strconv.Itoa(i.Index): true, "lo": false, "77": false} {
+			w, err := hostnet.InterfaceWith(testbed.A6.WithZone(z))
+			if (err == nil) != want || want && w.Name != testbed.Iface {
+				t.Errorf("interface with %v%%%s: %v %v", testbed.A6, z, w.Name, err)
+			}
+		}
 		if w, err := hostnet.InterfaceWith(testbed.A6); err != nil || w.Name != testbed.Iface {
 			t.Errorf("interface with %v: %v %v", testbed.A6, w.Name, err)
 		}
@@ -144,6 +151,7 @@ func TestPortOwners(t *testing.T) {
 		if o, err := hostnet.PortOwners(4791); err != nil || len(o) != 0 {
 			t.Fatalf("free port: %v %v", o, err)
 		}
+		own4, own6 := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
 		for _, a := range []string{"127.0.0.1:4791", "[::1]:4791"} {
 			c, err := net.ListenPacket("udp", a)
 			if err != nil {
@@ -152,17 +160,32 @@ func TestPortOwners(t *testing.T) {
 			defer c.Close()
 		}
 		o, err := hostnet.PortOwners(4791)
-		if err != nil || len(o) != 2 || o[0].Addr.String() != "127.0.0.1" || o[1].Addr.String() != "::1" {
+		if err != nil || len(o) != 2 || o[0].Addr != own4 || o[1].Addr != own6 {
 			t.Fatalf("%v %v", o, err)
 		}
 		for _, x := range o {
-			if x.PID != os.Getpid() || !strings.Contains(x.String(), fmt.Sprint("pid ", os.Getpid())) {
-				t.Errorf("%v, want pid %d", x, os.Getpid())
+			if x.PID != os.Getpid() || x.UID != os.Getuid() || !strings.Contains(x.String(), fmt.Sprintf("process %d (", os.Getpid())) {
+				t.Errorf("%+v, want process %d", x, os.Getpid())
 			}
 		}
+		if x := hostnet.FindPortOwner(own6, 4791); x.PID != os.Getpid() || x.Addr != own6 {
+			t.Errorf("owner of %v: %+v", own6, x)
+		}
+		if x := hostnet.FindPortOwner(netip.MustParseAddr("127.0.0.2"), 4791); x.PID != 0 || x.UID != -1 {
+			t.Errorf("owner of a free address: %+v", x)
+		}
 		out, err := h.Run(h.Helper(testbed.AsNobody, "owners"))
-		if err != nil || strings.Count(out, "no process visible") != 2 {
+		if err != nil || strings.Count(out, "user 0") != 2 {
 			t.Errorf("as nobody: %s %v", out, err)
+		}
+
+		everywhere, err := net.ListenPacket("udp", "0.0.0.0:4792")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer everywhere.Close()
+		if x := hostnet.FindPortOwner(own4, 4792); x.PID != os.Getpid() {
+			t.Errorf("a socket bound to every address: %+v", x)
 		}
 	})
 }

@@ -56,3 +56,5 @@ func Capabilities() (Caps, error) { return Caps{}, ErrNotLinux }
 
 // PortOwners is only available on Linux.
 func PortOwners(uint16) ([]PortOwner, error) { return nil, ErrNotLinux }
+
+func softRoCE() []string { return nil }
