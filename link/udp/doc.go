@@ -33,5 +33,6 @@
 // segmentation offload calls for them.
 //
 // Source: IBA Specification Volume 1, Annex A17. Linux only; elsewhere Open
-// fails. The package imports link, wire, link/internal/udptx and internal/sys.
+// fails. The package imports link, wire, link/internal/udptx, internal/hostnet
+// and internal/sys.
 package udp

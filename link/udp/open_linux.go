@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
+	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/internal/udptx"
@@ -137,7 +138,7 @@ func (l *Link) finish(cfg *Config) (err error) {
 func mtu(addrs []netip.Addr) (int, error) {
 	m := 1 << 16
 	for _, a := range addrs {
-		ifc, err := udptx.InterfaceOf(a)
+		ifc, err := hostnet.InterfaceWith(a)
 		if err != nil {
 			return 0, err
 		}

@@ -1,6 +1,5 @@
 // Package udptx is the sending half of a link over ordinary UDP sockets, and
-// what such links share beside it: the error for a taken port and the owner of
-// a port.
+// what such links share beside it: the error for a port that cannot be bound.
 //
 // # Sockets
 //

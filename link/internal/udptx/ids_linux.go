@@ -2,9 +2,9 @@ package udptx
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 
+	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/internal/sys"
 )
 
@@ -33,7 +33,7 @@ func CountsIDs(ids []uint16) bool {
 func hardwareNotes(addrs []netip.Addr) (notes []string) {
 	seen := make(map[string]bool)
 	for _, a := range addrs {
-		ifc, err := InterfaceOf(a)
+		ifc, err := hostnet.InterfaceWith(a)
 		if !a.Is4() || err != nil || seen[ifc.Name] {
 			continue
 		}
@@ -43,33 +43,4 @@ func hardwareNotes(addrs []netip.Addr) (notes []string) {
 		}
 	}
 	return notes
-}
-
-// InterfaceOf returns the interface that has an address. Every address of
-// 127.0.0.0/8 is the loopback interface's.
-func InterfaceOf(a netip.Addr) (*net.Interface, error) {
-	ifcs, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	for i := range ifcs {
-		if z := a.Zone(); z != "" && z != ifcs[i].Name && z != fmt.Sprint(ifcs[i].Index) {
-			continue
-		}
-		addrs, err := ifcs[i].Addrs()
-		if err != nil {
-			continue
-		}
-		for _, n := range addrs {
-			p, err := netip.ParsePrefix(n.String())
-			if err != nil {
-				continue
-			}
-			p = netip.PrefixFrom(p.Addr().Unmap().WithZone(""), p.Bits())
-			if p.Addr() == a.WithZone("") || ifcs[i].Flags&net.FlagLoopback != 0 && a.Is4() && p.Contains(a) {
-				return &ifcs[i], nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("no interface has the address %v (see `ip address`)", a)
 }

@@ -69,82 +69,22 @@ func TestReseal(t *testing.T) {
 	}
 }
 
-func TestFindOwner(t *testing.T) {
-	const port = 47921
-	fd := holder(t, netip.AddrPortFrom(v4a, port))
-	require.Equal(t, Owner{UID: -1, Devices: softRoCE()}, FindOwner(v4b, port))
-	o := FindOwner(v4a, port)
-	require.Equal(t, os.Getpid(), o.PID)
-	require.Equal(t, os.Getuid(), o.UID)
-	sys.Close(fd)
-	require.Zero(t, FindOwner(v4a, port).PID)
-
-	for _, wildcard := range []netip.Addr{netip.IPv4Unspecified(), netip.MustParseAddr("::1")} {
-		fd, err := sys.UDPSocket(wildcard)
-		require.NoError(t, err)
-		defer sys.Close(fd)
-		if err := sys.Bind(fd, netip.AddrPortFrom(wildcard, port+1), 0); err != nil {
-			t.Skipf("needs IPv6 on the loopback interface: %v", err)
-		}
-		of := wildcard
-		if of.IsUnspecified() {
-			of = v4a // the wildcard has every address
-		}
-		require.Equal(t, os.Getpid(), FindOwner(of, port+1).PID, "%v", wildcard)
-	}
-}
-
-func TestOwnerText(t *testing.T) {
-	for _, c := range []struct {
-		o    Owner
-		want string
-	}{
-		{Owner{PID: 7, Command: "rxed", UID: 0}, "process 7 (rxed): stop it, or attach"},
-		{Owner{UID: 0, Kernel: true, Devices: []string{"rxe0"}}, "the kernel's Soft-RoCE: remove it with `rdma link delete rxe0`"},
-		{Owner{UID: 0, Kernel: true, Devices: []string{"rxe0", "rxe1"}}, "`rdma link delete rxe0` and `rdma link delete rxe1`"},
-		{Owner{UID: 0, Devices: []string{"rxe0"}}, "`rdma link delete rxe0`"},
-		{Owner{UID: 0, Kernel: true}, "the kernel, probably its Soft-RoCE"},
-		{Owner{UID: 1000}, "user 1000"},
-		{Owner{UID: -1}, "`rdma link delete NAME`"},
-	} {
-		require.Contains(t, c.o.String(), c.want)
-	}
-}
-
-func TestParseProcUDP(t *testing.T) {
-	l, ok := parseProcUDP("  366: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 12345 2 0000000000000000 0")
-	require.True(t, ok)
-	require.Equal(t, procUDP{netip.MustParseAddr("127.0.0.1"), 4791, 1000, "12345"}, l)
-	l, ok = parseProcUDP("  366: 000080FE00000000FF005450040302FE:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 99 2 0 0")
-	require.True(t, ok)
-	require.Equal(t, procUDP{netip.MustParseAddr("fe80::5054:ff:fe02:304"), 4791, 0, "99"}, l)
-	for _, bad := range []string{"", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops", "1: zz:12B7 a b c d e 0 f 1 1"} {
-		_, ok := parseProcUDP(bad)
-		require.False(t, ok, "%q", bad)
-	}
-}
-
 func TestBindError(t *testing.T) {
 	err := BindError(netip.MustParseAddr("192.0.2.9"), wire.Port, unix.EADDRNOTAVAIL)
 	require.ErrorIs(t, err, unix.EADDRNOTAVAIL)
 	require.ErrorContains(t, err, "192.0.2.9 is not an address of this host")
 	require.ErrorContains(t, BindError(v4a, wire.Port, unix.EACCES), fmt.Sprintf("%v:%d", v4a, wire.Port))
-	err = BindError(v4a, wire.Port, unix.EADDRINUSE)
+	holder(t, netip.AddrPortFrom(v4b, 47921))
+	err = BindError(v4b, 47921, unix.EADDRINUSE)
 	require.ErrorIs(t, err, unix.EADDRINUSE)
 	var te *TakenError
 	require.ErrorAs(t, err, &te)
+	require.Equal(t, os.Getpid(), te.Owner.PID)
+	require.ErrorContains(t, err, fmt.Sprintf("UDP port 47921 of %v is taken by process %d", v4b, os.Getpid()))
 }
 
 func TestCountsIDs(t *testing.T) {
 	require.True(t, CountsIDs([]uint16{0, 1, 2}))
 	require.False(t, CountsIDs([]uint16{0, 0, 0}))
 	require.False(t, CountsIDs([]uint16{7, 8, 9}))
-}
-
-func TestInterfaceOf(t *testing.T) {
-	ifc, err := InterfaceOf(v4a)
-	require.NoError(t, err)
-	require.Equal(t, "lo", ifc.Name)
-	_, err = InterfaceOf(netip.MustParseAddr("192.0.2.99"))
-	require.ErrorContains(t, err, "ip address")
 }
