@@ -86,6 +86,9 @@ var optNames = map[[2]int]string{
 	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY}:       "IPV6_V6ONLY",
 	{unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}:    "SO_ATTACH_FILTER",
 	{unix.SOL_SOCKET, soAttachReuseportCBPF}:    "SO_ATTACH_REUSEPORT_CBPF",
+	{unix.SOL_PACKET, unix.PACKET_VNET_HDR}:     "PACKET_VNET_HDR",
+	{unix.SOL_PACKET, unix.PACKET_FANOUT}:       "PACKET_FANOUT",
+	{unix.SOL_PACKET, unix.PACKET_FANOUT_DATA}:  "PACKET_FANOUT_DATA",
 }
 
 func optName(level, opt int) string {
@@ -164,18 +167,20 @@ func SetReusePort(fd int) error { return SetInt(fd, unix.SOL_SOCKET, unix.SO_REU
 // that fd is in; it sees the UDP payload and returns an index, in order of
 // binding.
 func AttachReuseportFilter(fd int, prog []bpf.Instruction) error {
-	return attach(fd, soAttachReuseportCBPF, prog)
+	return Attach(fd, unix.SOL_SOCKET, soAttachReuseportCBPF, prog)
 }
 
 // AttachFilter sets the socket filter of fd.
 func AttachFilter(fd int, prog []bpf.Instruction) error {
-	return attach(fd, unix.SO_ATTACH_FILTER, prog)
+	return Attach(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, prog)
 }
 
 // DropAll is a socket filter that lets nothing in.
 var DropAll = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
-func attach(fd, opt int, prog []bpf.Instruction) error {
+// Attach gives fd a program by a socket option that takes one; the error names
+// the option.
+func Attach(fd, level, opt int, prog []bpf.Instruction) error {
 	raw, err := bpf.Assemble(prog)
 	if err != nil {
 		return err
@@ -184,9 +189,9 @@ func attach(fd, opt int, prog []bpf.Instruction) error {
 	for i, r := range raw {
 		f[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, opt, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
+	err = unix.SetsockoptSockFprog(fd, level, opt, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 	if err != nil {
-		return fmt.Errorf("setsockopt %s: %w", optName(unix.SOL_SOCKET, opt), err)
+		return fmt.Errorf("setsockopt %s: %w", optName(level, opt), err)
 	}
 	return nil
 }

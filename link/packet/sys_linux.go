@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gorxe/gorxe/internal/sys"
@@ -69,7 +68,7 @@ func setUp(fd, rcvBuf int) error {
 		return err
 	}
 	if err := sys.SetInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
-		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
+		return err
 	}
 	// Linux 4.20; before it the filter turns the echo away, only later.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
@@ -101,7 +100,7 @@ func joinFanout(fds []int) error {
 			flags = unix.PACKET_FANOUT_FLAG_UNIQUEID
 		}
 		if err := sys.SetInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, id|(unix.PACKET_FANOUT_CBPF|flags)<<16); err != nil {
-			return fmt.Errorf("PACKET_FANOUT: %w", err)
+			return err
 		}
 		if i == 0 {
 			v, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
@@ -111,19 +110,7 @@ func joinFanout(fds []int) error {
 			id = v & 0xffff
 		}
 	}
-	raw, err := bpf.Assemble(fanoutFilter())
-	if err != nil {
-		return err
-	}
-	f := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		f[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	if err := unix.SetsockoptSockFprog(fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &prog); err != nil {
-		return os.NewSyscallError("setsockopt PACKET_FANOUT_DATA", err)
-	}
-	return nil
+	return sys.Attach(fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter())
 }
 
 // drops returns how many frames fd had no room for since the last call.
