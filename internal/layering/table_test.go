@@ -36,8 +36,8 @@ var house = map[string]rule{
 	"link":                {imports: []string{"wire", "bth", "trace"}},
 	"link/mem":            {imports: []string{"link", "wire", "bth", "trace"}},
 	"link/mem/memtest":    {imports: []string{"link/mem", "link", "wire", "bth", "trace"}}, // what tests of links share
-	"link/internal/udptx": {imports: []string{"link", "wire", "bth", "trace", "internal/sys"}},
-	"link/udp":            {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys"}},
+	"link/internal/udptx": {imports: []string{"link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/udp":            {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
 	"link/packet":         {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
 	"link/xdp":            {imports: []string{"link", "wire", "bth", "trace", "internal/sys"}},
 	"link/fault":          {imports: []string{"link", "wire", "bth", "trace"}},
@@ -58,9 +58,14 @@ var house = map[string]rule{
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
 	"internal/layering": {},
 
+	// What the programs call.
+	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
+	"internal/pingpong": {imports: []string{".", "verbs", "trace", "internal/hostnet"}},
+
 	// Programs and what drives them.
 	"cmd/rxe":  {imports: []string{"*"}},
 	"cmd/rxed": {imports: []string{"*"}},
+	"bench":    {imports: []string{"*"}},
 	"interop":  {imports: []string{"*"}},
 	"fuzz":     {imports: []string{"*"}},
 }
