@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os/exec"
 	"syscall"
@@ -20,6 +21,28 @@ import (
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
 )
+
+// newPair waits until both ends of a new pair run: before, the kernel throws
+// away what they send.
+func newPair(t *testing.T, mtu int) *testbed.Pair {
+	t.Helper()
+	p := testbed.NewPair(t, mtu)
+	for _, h := range []*testbed.Host{p.A, p.B} {
+		h.Do(func() {
+			limit := time.Now().Add(hang)
+			for {
+				ifc, err := net.InterfaceByName(testbed.Iface)
+				require.NoError(t, err)
+				if ifc.Flags&net.FlagRunning != 0 {
+					return
+				}
+				require.True(t, time.Now().Before(limit), "the veth pair does not run")
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	return p
+}
 
 // openIn opens a one-shard link in a namespace; it may be used from anywhere,
 // except that sending sockets belong to the thread that first resolves their
@@ -81,7 +104,7 @@ func (c capture) next(t *testing.T) (d wire.Datagram) {
 // identification k and a single 0, with DF; the ICRC is right for exactly what
 // is on the wire. The kernel segments at the sender's interface.
 func TestIdentifications(t *testing.T) {
-	p := testbed.NewPair(t, 9000)
+	p := newPair(t, 9000)
 	run(t, p.A, "ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
 	wireside := startCapture(t, p.B)
 	for _, c := range []struct {
@@ -133,14 +156,14 @@ func TestIdentifications(t *testing.T) {
 // TestSegmentedWire receives, through a socket, segments that the wire kept
 // apart: identifications 0 to n-1, hidden, one datagram each.
 func TestSegmentedWire(t *testing.T) {
-	p := testbed.NewPair(t, 9000)
+	p := newPair(t, 9000)
 	run(t, p.A, "ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
 	exchangeAcross(t, p, func(t *testing.T, segs int, ds []wire.Datagram) { require.Len(t, ds, segs) })
 }
 
 // TestWholeWire is the same where super-packets cross the wire whole.
 func TestWholeWire(t *testing.T) {
-	p := testbed.NewPair(t, 9000)
+	p := newPair(t, 9000)
 	exchangeAcross(t, p, func(t *testing.T, segs int, ds []wire.Datagram) { require.Len(t, ds, 1) })
 }
 
@@ -178,7 +201,7 @@ func linkLocal(t *testing.T, h *testbed.Host) netip.Addr {
 // TestTooLarge sends packets larger than the interface takes: the error says
 // what is wrong, and other packets are not held up.
 func TestTooLarge(t *testing.T) {
-	p := testbed.NewPair(t, 1500)
+	p := newPair(t, 1500)
 	for _, c := range []struct {
 		a, b netip.Addr
 		size int
@@ -212,7 +235,7 @@ func TestTooLarge(t *testing.T) {
 
 // TestUnreachable has no route to the destination.
 func TestUnreachable(t *testing.T) {
-	p := testbed.NewPair(t, 1500)
+	p := newPair(t, 1500)
 	p.A.Do(func() {
 		l := open(t, Config{Addrs: []netip.Addr{testbed.A4}})[0]
 		b := wire.NewBurst()
@@ -228,10 +251,9 @@ func TestUnreachable(t *testing.T) {
 // answer, and checks that Wait waits for room, and that nothing is lost or
 // sent twice.
 func TestShortSend(t *testing.T) {
+	p := newPair(t, 9000)
+	run(t, p.B, "ip", "link", "set", testbed.Iface, "arp", "off") // B does not answer
 	for _, opt := range []Options{{}, {NoGSO: true}} {
-		p := testbed.NewPair(t, 9000)
-		run(t, p.B, "ip", "link", "set", testbed.Iface, "arp", "off") // B does not answer
-		run(t, p.A, "ip", "neighbour", "flush", "all")
 		b := openIn(t, p.B, Config{Addrs: []netip.Addr{testbed.B4}})
 		a := openIn(t, p.A, Config{Addrs: []netip.Addr{testbed.A4}, SndBuf: 1, Options: opt})
 		var f *wire.Flow
@@ -293,6 +315,9 @@ func TestShortSend(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		require.EqualValues(t, total, a.Stats().TxPackets)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		run(t, p.A, "ip", "neighbour", "del", testbed.B4.String(), "dev", testbed.Iface)
 	}
 }
 

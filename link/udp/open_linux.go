@@ -16,7 +16,21 @@ import (
 // Open opens UDP port 4791 of each address and returns one link per shard. If
 // somebody else has the port the error is syscall.EADDRINUSE to errors.Is and
 // says who and what to do.
-func Open(cfg Config) (links []link.Link, err error) {
+func Open(cfg Config) ([]link.Link, error) { return open(cfg, wire.Port) }
+
+// Probe describes the links that Open would return, without the port: it needs
+// nobody to let go of it, and receives nothing.
+func Probe(cfg Config) (link.Info, error) {
+	cfg.Shards = 1
+	links, err := open(cfg, 0) // any port that is free
+	if err != nil {
+		return link.Info{}, err
+	}
+	defer links[0].Close()
+	return links[0].Info(), nil
+}
+
+func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -38,7 +52,7 @@ func Open(cfg Config) (links []link.Link, err error) {
 	}
 	var missing []string
 	for _, a := range cfg.Addrs {
-		got, m, err := openGroup(ls, a, &cfg)
+		got, m, err := openGroup(ls, netip.AddrPortFrom(a, port), &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("udp: %w", err)
 		}
@@ -64,7 +78,8 @@ func Open(cfg Config) (links []link.Link, err error) {
 
 // openGroup opens the receiving sockets of one address, one per link, and
 // returns the size of their buffer and what they lack.
-func openGroup(ls []*Link, a netip.Addr, cfg *Config) (buf int, missing []string, err error) {
+func openGroup(ls []*Link, ap netip.AddrPort, cfg *Config) (buf int, missing []string, err error) {
+	a := ap.Addr()
 	scope, err := udptx.Scope(a)
 	if err != nil {
 		return 0, nil, err
@@ -81,7 +96,7 @@ func openGroup(ls []*Link, a netip.Addr, cfg *Config) (buf int, missing []string
 		if !cfg.Options.NoGRO {
 			if err := sys.SetGRO(fd); err != nil {
 				l.merged = false
-				missing = []string{fmt.Sprintf("no UDP receive offload: %v; every packet is received by itself, several times slower", err)}
+				missing = []string{fmt.Sprintf("no UDP receive offload: %v; every packet is received by itself, several times slower; Linux 5.0 has it", err)}
 			}
 		}
 		if buf, err = sys.SetReceiveBuffer(fd, cfg.RcvBuf); err != nil {
@@ -93,8 +108,8 @@ func openGroup(ls []*Link, a netip.Addr, cfg *Config) (buf int, missing []string
 				return 0, nil, err
 			}
 		}
-		if err := sys.Bind(fd, netip.AddrPortFrom(a, wire.Port), scope); err != nil {
-			return 0, nil, udptx.BindError(a, wire.Port, err)
+		if err := sys.Bind(fd, ap, scope); err != nil {
+			return 0, nil, udptx.BindError(a, ap.Port(), err)
 		}
 		if i == 0 && len(ls) > 1 {
 			if err := sys.SetReusePort(fd); err != nil {

@@ -17,3 +17,9 @@ func Open(cfg Config) ([]link.Link, error) {
 	}
 	return nil, fmt.Errorf("udp: this link works only on Linux, not on %s; link/mem works everywhere", runtime.GOOS)
 }
+
+// Probe fails as Open does.
+func Probe(cfg Config) (link.Info, error) {
+	_, err := Open(cfg)
+	return link.Info{}, err
+}
