@@ -49,7 +49,7 @@ func newPair(t *testing.T, mtu int) *testbed.Pair {
 // port.
 func openIn(t *testing.T, h *testbed.Host, cfg Config) (l *Link) {
 	t.Helper()
-	h.Do(func() { l = open(t, cfg)[0] })
+	h.Do(func() { l = mustOpen(t, cfg)[0] })
 	return l
 }
 
@@ -209,7 +209,7 @@ func TestTooLarge(t *testing.T) {
 		for _, segs := range []int{1, 3} {
 			b := openIn(t, p.B, Config{Addrs: []netip.Addr{c.b}})
 			p.A.Do(func() {
-				l := open(t, Config{Addrs: []netip.Addr{c.a}})[0]
+				l := mustOpen(t, Config{Addrs: []netip.Addr{c.a}})[0]
 				r := rand.New(rand.NewPCG(22, 23))
 				f := flow(t, l, c.a, c.b, 0xc00c)
 				bad, good := wire.NewBurst(), wire.NewBurst()
@@ -237,7 +237,7 @@ func TestTooLarge(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	p := newPair(t, 1500)
 	p.A.Do(func() {
-		l := open(t, Config{Addrs: []netip.Addr{testbed.A4}})[0]
+		l := mustOpen(t, Config{Addrs: []netip.Addr{testbed.A4}})[0]
 		b := wire.NewBurst()
 		fill(b, flow(t, l, testbed.A4, netip.MustParseAddr("198.51.100.1"), 0xc00d), shape{2, 64, 64}, 1, rand.New(rand.NewPCG(24, 25)), l.Info().IDs)
 		n, err := l.Send([]*wire.Burst{b})

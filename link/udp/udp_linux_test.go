@@ -32,9 +32,9 @@ var (
 // unless the test fails.
 const hang = 10 * time.Second
 
-// open opens a link, or skips where the host cannot: no IPv6, or a port 4791
+// mustOpen opens a link, or skips where the host cannot: no IPv6, or a port 4791
 // that somebody else has.
-func open(t testing.TB, cfg Config) []*Link {
+func mustOpen(t testing.TB, cfg Config) []*Link {
 	t.Helper()
 	ls, err := Open(cfg)
 	for _, a := range cfg.Addrs {
@@ -158,10 +158,10 @@ func TestExchange(t *testing.T) {
 		{"IPv6NoGSO", v6, v6, Options{NoGSO: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := open(t, Config{Addrs: []netip.Addr{c.src}, Options: c.opt})[0]
+			a := mustOpen(t, Config{Addrs: []netip.Addr{c.src}, Options: c.opt})[0]
 			b := a
 			if c.src != c.dst {
-				b = open(t, Config{Addrs: []netip.Addr{c.dst}, Options: c.opt})[0]
+				b = mustOpen(t, Config{Addrs: []netip.Addr{c.dst}, Options: c.opt})[0]
 			}
 			want := wire.IDCount
 			if c.opt.NoGSO {
@@ -194,8 +194,8 @@ func TestExchange(t *testing.T) {
 // TestManyBursts sends more bursts than a system call takes, from several
 // ports and addresses, and counts.
 func TestManyBursts(t *testing.T) {
-	a := open(t, Config{Addrs: []netip.Addr{v4a, v4c}})[0]
-	b := open(t, Config{Addrs: []netip.Addr{v4b}})[0]
+	a := mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4c}})[0]
+	b := mustOpen(t, Config{Addrs: []netip.Addr{v4b}})[0]
 	r := rand.New(rand.NewPCG(1, 2))
 	var bs []*wire.Burst
 	want := make(map[string]int)
@@ -234,8 +234,8 @@ func TestManyBursts(t *testing.T) {
 // always busy, without the help of Wait.
 func TestManyAddresses(t *testing.T) {
 	addrs := []netip.Addr{v4b, v4c, netip.MustParseAddr("127.47.91.4")}
-	a := open(t, Config{Addrs: []netip.Addr{v4a}})[0]
-	b := open(t, Config{Addrs: addrs})[0]
+	a := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
+	b := mustOpen(t, Config{Addrs: addrs})[0]
 	r := rand.New(rand.NewPCG(3, 4))
 	send := func(dst netip.Addr) {
 		burst := wire.NewBurst()
@@ -265,7 +265,7 @@ func TestManyAddresses(t *testing.T) {
 // TestZeroChecksumIPv6 is report B93: RoCEv2 senders leave the UDP checksum
 // out, and the kernel drops that silently over IPv6 unless told otherwise.
 func TestZeroChecksumIPv6(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{v6}})[0]
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v6}})[0]
 	fd, err := sys.UDPSocket(v6)
 	require.NoError(t, err)
 	defer sys.Close(fd)
@@ -282,7 +282,7 @@ func TestZeroChecksumIPv6(t *testing.T) {
 
 func TestTaken(t *testing.T) {
 	for _, shards := range []int{1, 2} {
-		open(t, Config{Addrs: []netip.Addr{v4a, v4b}[shards-1 : shards], Shards: shards})
+		mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4b}[shards-1 : shards], Shards: shards})
 	}
 	for _, a := range []netip.Addr{v4a, v4b} {
 		for _, shards := range []int{1, 4} {
@@ -316,7 +316,7 @@ func TestConfigErrors(t *testing.T) {
 }
 
 func TestCloseWhileWaiting(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{v4a}})[0]
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
 	done := make(chan error)
 	go func() {
 		for {
@@ -345,7 +345,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 	require.ErrorIs(t, err, link.ErrClosed)
 	require.ErrorIs(t, l.Wait(0), link.ErrClosed)
 	l.Wake()
-	open(t, Config{Addrs: []netip.Addr{v4a}}) // the port is free again
+	mustOpen(t, Config{Addrs: []netip.Addr{v4a}}) // the port is free again
 }
 
 // TestCloseReleases opens and closes with sending sockets in use and counts
@@ -370,7 +370,7 @@ func TestCloseReleases(t *testing.T) {
 }
 
 func TestWake(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{v4a}})[0]
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
 	l.Wake()
 	require.NoError(t, l.Wait(-1)) // a Wake before counts
 	done := make(chan error)
@@ -392,8 +392,8 @@ func TestWake(t *testing.T) {
 func TestShards(t *testing.T) {
 	for _, shards := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
-			a := open(t, Config{Addrs: []netip.Addr{v4a}})[0]
-			ls := open(t, Config{Addrs: []netip.Addr{v4b}, Shards: shards})
+			a := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
+			ls := mustOpen(t, Config{Addrs: []netip.Addr{v4b}, Shards: shards})
 			r := rand.New(rand.NewPCG(7, 8))
 			want := make([][]string, shards)
 			b := wire.NewBurst()
@@ -418,7 +418,7 @@ func TestShards(t *testing.T) {
 }
 
 func TestResolvePort(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
 	p, err := l.ResolvePort(v4a, 0xc123)
 	require.NoError(t, err)
 	again, err := l.ResolvePort(v4a, 0xd123) // same low bits
@@ -456,7 +456,7 @@ func TestResolvePort(t *testing.T) {
 // TestRefusedBurst checks that packets the system refuses do not stop others.
 func TestRefusedBurst(t *testing.T) {
 	for _, opt := range []Options{{}, {NoGSO: true}} {
-		l := open(t, Config{Addrs: []netip.Addr{v4a, v4b}, Options: opt})[0]
+		l := mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4b}, Options: opt})[0]
 		r := rand.New(rand.NewPCG(10, 11))
 		ids := l.Info().IDs
 		bad, good := wire.NewBurst(), wire.NewBurst()
@@ -484,7 +484,7 @@ func TestRefusedBurst(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	i := open(t, Config{Addrs: []netip.Addr{v4a}})[0].Info()
+	i := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0].Info()
 	require.Equal(t, "udp", i.Name)
 	require.False(t, i.Exact4)
 	require.True(t, i.Exact6)
@@ -495,10 +495,10 @@ func TestInfo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(lo)), fmt.Sprint(i.MTU))
 
-	small := open(t, Config{Addrs: []netip.Addr{v4b}, RcvBuf: 106496})[0].Info()
+	small := mustOpen(t, Config{Addrs: []netip.Addr{v4b}, RcvBuf: 106496})[0].Info()
 	require.Equal(t, 64, small.Window)
 	require.Contains(t, strings.Join(small.Missing, "\n"), "net.core.rmem_max")
-	off := open(t, Config{Addrs: []netip.Addr{v4c}, Options: Options{NoGSO: true}})[0].Info()
+	off := mustOpen(t, Config{Addrs: []netip.Addr{v4c}, Options: Options{NoGSO: true}})[0].Info()
 	require.Contains(t, strings.Join(off.Missing, "\n"), "segmentation offload")
 }
 
@@ -510,8 +510,8 @@ func TestWindow(t *testing.T) {
 
 // TestDropsCounted fills a receive buffer: what the kernel dropped is counted.
 func TestDropsCounted(t *testing.T) {
-	a := open(t, Config{Addrs: []netip.Addr{v4a}})[0]
-	b := open(t, Config{Addrs: []netip.Addr{v4b}, RcvBuf: 1})[0]
+	a := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
+	b := mustOpen(t, Config{Addrs: []netip.Addr{v4b}, RcvBuf: 1})[0]
 	r := rand.New(rand.NewPCG(12, 13))
 	burst := wire.NewBurst()
 	f := flow(t, a, v4a, v4b, 0xc001)
@@ -545,7 +545,7 @@ func TestDropsCounted(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	for _, src := range []netip.Addr{v4a, v6} {
 		for _, opt := range []Options{{}, {NoGSO: true, NoGRO: true}} {
-			l := open(t, Config{Addrs: []netip.Addr{src}, Options: opt})[0]
+			l := mustOpen(t, Config{Addrs: []netip.Addr{src}, Options: opt})[0]
 			f := flow(t, l, src, src, 0xc001)
 			r := rand.New(rand.NewPCG(14, 15))
 			bs := []*wire.Burst{wire.NewBurst(), wire.NewBurst()}
@@ -581,7 +581,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func benchmark(b *testing.B, s shape, bursts int, opt Options) {
-	l := open(b, Config{Addrs: []netip.Addr{v4a}, Options: opt})[0]
+	l := mustOpen(b, Config{Addrs: []netip.Addr{v4a}, Options: opt})[0]
 	r := rand.New(rand.NewPCG(16, 17))
 	f := flow(b, l, v4a, v4a, 0xc001)
 	bs := make([]*wire.Burst, bursts)
@@ -627,7 +627,7 @@ func BenchmarkEmptyRecv1(b *testing.B) { benchmarkEmpty(b, v4a) }
 func BenchmarkEmptyRecv3(b *testing.B) { benchmarkEmpty(b, v4a, v4b, v4c) }
 
 func benchmarkEmpty(b *testing.B, addrs ...netip.Addr) {
-	l := open(b, Config{Addrs: addrs})[0]
+	l := mustOpen(b, Config{Addrs: addrs})[0]
 	ds := make([]wire.Datagram, 8)
 	for b.Loop() {
 		if n, err := l.Recv(ds); n != 0 || err != nil {
@@ -639,7 +639,7 @@ func benchmarkEmpty(b *testing.B, addrs ...netip.Addr) {
 // TestConcurrentUse runs Send, Recv, Wait, Wake and Close of one link beside
 // each other, as a NIC does, until each has seen it closed.
 func TestConcurrentUse(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
 	b := wire.NewBurst()
 	fill(b, flow(t, l, v4a, v4b, 0xc001), shape{3, 64, 64}, 1, rand.New(rand.NewPCG(28, 29)), l.Info().IDs)
 	got := make(chan struct{}, 1)
