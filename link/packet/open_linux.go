@@ -18,14 +18,26 @@ import (
 // that is not the interface's, ErrPrivilege, and udptx's error for a port
 // 4791 that somebody has (syscall.EADDRINUSE), each wrapped in what to do.
 func Open(cfg Config) ([]link.Link, error) {
-	links, err := open(cfg)
+	links, err := open(cfg, wire.Port)
 	if err != nil {
 		return nil, fmt.Errorf("packet: %w", err)
 	}
 	return links, nil
 }
 
-func open(cfg Config) (links []link.Link, err error) {
+// Probe describes the links that Open would return, without the port: it needs
+// nobody to let go of it, and receives nothing.
+func Probe(cfg Config) (link.Info, error) {
+	cfg.Shards = 1
+	links, err := open(cfg, 0) // any port that is free
+	if err != nil {
+		return link.Info{}, fmt.Errorf("packet: %w", err)
+	}
+	defer links[0].Close()
+	return links[0].Info(), nil
+}
+
+func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if cfg.Shards == 0 {
 		cfg.Shards = 1
 	}
@@ -51,7 +63,7 @@ func open(cfg Config) (links []link.Link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	hold, err := holdPort(addrs)
+	hold, err := holdPort(addrs, port)
 	if err != nil {
 		closeAll(fds)
 		return nil, err
@@ -124,10 +136,10 @@ type holder struct {
 	users atomic.Int32
 }
 
-func holdPort(addrs []netip.Addr) (*holder, error) {
+func holdPort(addrs []netip.Addr, port uint16) (*holder, error) {
 	h := new(holder)
 	for _, a := range addrs {
-		fd, err := holdSocket(a)
+		fd, err := holdSocket(a, port)
 		if err != nil {
 			closeAll(h.fds)
 			return nil, err
@@ -137,9 +149,9 @@ func holdPort(addrs []netip.Addr) (*holder, error) {
 	return h, nil
 }
 
-// holdSocket binds a UDP socket to the port that drops all it gets. UDP_GRO
+// holdSocket binds a UDP socket to a port that drops all it gets. UDP_GRO
 // tells the kernel not to cut a super-packet up before it drops it.
-func holdSocket(a netip.Addr) (int, error) {
+func holdSocket(a netip.Addr, port uint16) (int, error) {
 	scope, err := udptx.Scope(a)
 	if err != nil {
 		return -1, err
@@ -153,9 +165,9 @@ func holdSocket(a netip.Addr) (int, error) {
 		return -1, err
 	}
 	_ = sys.SetGRO(fd) // Linux 5.0; without it is only slower
-	if err := sys.Bind(fd, netip.AddrPortFrom(a.WithZone(""), wire.Port), scope); err != nil {
+	if err := sys.Bind(fd, netip.AddrPortFrom(a.WithZone(""), port), scope); err != nil {
 		sys.Close(fd)
-		return -1, udptx.BindError(a, wire.Port, err)
+		return -1, udptx.BindError(a, port, err)
 	}
 	return fd, nil
 }

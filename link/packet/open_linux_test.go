@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"syscall"
@@ -138,4 +139,28 @@ func TestInfo(t *testing.T) {
 	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 512 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
 		t.Errorf("%+v", i)
 	}
+}
+
+// TestProbe: the same as an open link's description, while another has the
+// port, and nothing stays.
+func TestProbe(t *testing.T) {
+	p := testbed.NewPair(t, 4200)
+	want := openOne(t, p.A, testbed.Iface).Info()
+	p.A.Do(func() {
+		got, err := Probe(Config{Interface: testbed.Iface, Shards: 4})
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v %v, want %+v", got, err, want)
+		}
+		if _, err := Probe(Config{Interface: "nosuch0"}); !errors.Is(err, hostnet.ErrNoInterface) {
+			t.Error(err)
+		}
+	})
+	p.B.Do(func() {
+		if _, err := Probe(Config{Interface: testbed.Iface}); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := hostnet.PortOwners(wire.Port); err != nil || len(o) != 0 {
+			t.Errorf("a probe left %v %v", o, err)
+		}
+	})
 }

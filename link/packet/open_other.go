@@ -12,3 +12,9 @@ import (
 func Open(Config) ([]link.Link, error) {
 	return nil, errors.New("packet: packet sockets exist only on Linux; use link/mem here")
 }
+
+// Probe fails as Open does.
+func Probe(cfg Config) (link.Info, error) {
+	_, err := Open(cfg)
+	return link.Info{}, err
+}

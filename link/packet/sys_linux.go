@@ -135,8 +135,9 @@ func bears(fd, wanted int) (window int, missing []string) {
 	if err != nil {
 		return least, nil
 	}
+	window = max(least, min(most, n/charge))
 	if n < 2*wanted { // the kernel doubles what it is asked for
-		missing = append(missing, fmt.Sprintf("the receive buffer is %d octets instead of %d: without CAP_NET_ADMIN net.core.rmem_max limits it ('sysctl net.core.rmem_max=%d')", n/2, wanted, wanted))
+		missing = append(missing, fmt.Sprintf("the receive buffer is %d octets instead of %d and bears %d packets in flight, not %d: without CAP_NET_ADMIN net.core.rmem_max limits it; allow more with 'sysctl -w net.core.rmem_max=%d'", n/2, wanted, window, most, wanted))
 	}
-	return max(least, min(most, n/charge)), missing
+	return window, missing
 }

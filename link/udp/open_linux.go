@@ -16,13 +16,13 @@ import (
 // Open opens UDP port 4791 of each address and returns one link per shard. If
 // somebody else has the port the error is syscall.EADDRINUSE to errors.Is and
 // says who and what to do.
-func Open(cfg Config) ([]link.Link, error) { return open(cfg, wire.Port) }
+func Open(cfg Config) ([]link.Link, error) { return openAt(cfg, wire.Port) }
 
 // Probe describes the links that Open would return, without the port: it needs
 // nobody to let go of it, and receives nothing.
 func Probe(cfg Config) (link.Info, error) {
 	cfg.Shards = 1
-	links, err := open(cfg, 0) // any port that is free
+	links, err := openAt(cfg, 0) // any port that is free
 	if err != nil {
 		return link.Info{}, err
 	}
@@ -30,7 +30,7 @@ func Probe(cfg Config) (link.Info, error) {
 	return links[0].Info(), nil
 }
 
-func open(cfg Config, port uint16) (links []link.Link, err error) {
+func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
