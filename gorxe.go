@@ -63,7 +63,18 @@ type Config struct {
 // those that do, the links' for a taken port (syscall.EADDRINUSE) says who has
 // it, packet.ErrPrivilege names the capability that is missing.
 func Open(cfg Config) (*verbs.Context, error) {
-	p, err := newPlace(&cfg)
+	return open(&cfg, opener{udp: udp.Open, packet: packet.Open})
+}
+
+// opener is how to open links: really, or for show (see Probe).
+type opener struct {
+	udp    func(udp.Config) ([]link.Link, error)
+	packet func(packet.Config) ([]link.Link, error)
+	show   bool // nothing moves
+}
+
+func open(cfg *Config, o opener) (*verbs.Context, error) {
+	p, err := newPlace(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
@@ -71,7 +82,7 @@ func Open(cfg Config) (*verbs.Context, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: faults: %w", err)
 	}
-	links, missing, err := openLinks(&cfg, p)
+	links, missing, err := o.links(cfg, p)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
@@ -89,6 +100,7 @@ func Open(cfg Config) (*verbs.Context, error) {
 	d, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
 		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Missing: missing, Logger: cfg.Logger,
+		Manual: o.show,
 	})
 	if err != nil {
 		closeLinks(links)
@@ -103,24 +115,24 @@ func closeLinks(links []link.Link) {
 	}
 }
 
-// openLinks opens the link that was asked for. Missing says what led to
-// another one than the first choice.
-func openLinks(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
+// links opens the link that was asked for. Missing says what led to another one
+// than the first choice.
+func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
 	switch cfg.Link {
 	case LinkUDP:
-		return openUDP(cfg, p)
+		return o.openUDP(cfg, p)
 	case LinkPacket:
-		links, err = openPacket(cfg, p)
+		links, err = o.openPacket(cfg, p)
 		return links, nil, err
 	case LinkAuto, "":
 	default:
 		return nil, nil, fmt.Errorf("link %q: there are auto, udp and packet", cfg.Link)
 	}
-	links, missing, err = openUDP(cfg, p)
+	links, missing, err = o.openUDP(cfg, p)
 	if err == nil || errors.Is(err, syscall.EADDRINUSE) { // packet would need the same port
 		return links, missing, err
 	}
-	links, perr := openPacket(cfg, p)
+	links, perr := o.openPacket(cfg, p)
 	if perr != nil {
 		return nil, nil, err
 	}
@@ -130,13 +142,13 @@ func openLinks(cfg *Config, p *place) (links []link.Link, missing []string, err 
 // openUDP opens sockets on the addresses. IPv6 link-local ones may not be
 // ready: the kernel looks for duplicates first, for a second or two. The NIC
 // then goes without them.
-func openUDP(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
-	links, err = udp.Open(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
+func (o opener) openUDP(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
+	links, err = o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
 	rest := slices.DeleteFunc(slices.Clone(p.addrs), netip.Addr.IsLinkLocalUnicast)
 	if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(rest) == 0 || len(rest) == len(p.addrs) {
 		return links, nil, err
 	}
-	links, err2 := udp.Open(udp.Config{Addrs: rest, Shards: cfg.Shards})
+	links, err2 := o.udp(udp.Config{Addrs: rest, Shards: cfg.Shards})
 	if err2 != nil {
 		return nil, nil, err
 	}
@@ -144,8 +156,8 @@ func openUDP(cfg *Config, p *place) (links []link.Link, missing []string, err er
 	return links, []string{fmt.Sprintf("link-local addresses are not used: %v", err)}, nil
 }
 
-func openPacket(cfg *Config, p *place) ([]link.Link, error) {
-	return packet.Open(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, error) {
+	return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
 }
 
 // place is where a NIC is put: an interface, and addresses on it.
