@@ -15,7 +15,7 @@ func (n *NIC) QueryDevice() (verbs.DeviceAttr, error) {
 	info := n.shards[0].info
 	return verbs.DeviceAttr{
 		Name: n.cfg.Name, FWVer: "0.0.0", NodeGUID: n.nodeGUID(), VendorID: 0xffffff, MaxMRSize: 1<<64 - 1,
-		MaxQP: MaxQP, MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD,
+		MaxQP: min(MaxQP, len(n.shards)*maxShardQPs), MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD,
 		MaxQPRdAtom: verbs.MaxRdAtomic, MaxInitRdAtom: verbs.MaxRdAtomic, LocalAckDelay: verbs.LocalAckDelay,
 		PhysPorts: 1, Shards: len(n.shards), AtomicHCA: true,
 		Link: info.Name, ICRC: strength(info), Missing: slices.Concat(n.cfg.Missing, info.Missing),
