@@ -2,7 +2,6 @@ package nic
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -157,5 +156,3 @@ func counter(t testing.TB, x *node, name string) uint64 {
 	require.NoError(t, err)
 	return m[name]
 }
-
-var _ = fmt.Sprint

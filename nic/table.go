@@ -99,12 +99,3 @@ func (t *table[T]) get(h verbs.Handle) *T {
 	}
 	return nil
 }
-
-// all calls f for every object.
-func (t *table[T]) all(f func(*T)) {
-	for i := range uint32(t.used) {
-		if v := t.at(i); v != nil {
-			f(v)
-		}
-	}
-}
