@@ -84,7 +84,7 @@ func (q *QP) ackThrough(now int64, psn bth.PSN, p *bth.Packet) bool {
 	}
 	before := r.una
 	implied := false
-	for w := r.headWQE(); w != nil && !psn.Before(w.first); w = r.headWQE() {
+	for w := r.headWQE(); w != nil && !psn.Before(r.una); w = r.headWQE() {
 		if w.answered() || w.bad != verbs.WCSuccess {
 			implied = w.answered()
 			break
@@ -136,7 +136,7 @@ func (q *QP) awaited(now int64, p *bth.Packet, op ...verbs.WROpcode) *sqe {
 			return nil
 		}
 	}
-	if w := r.headWQE(); w != nil && r.una == p.PSN && w.bad == verbs.WCSuccess && !p.PSN.Before(w.first) {
+	if w := r.headWQE(); w != nil && r.una == p.PSN && w.bad == verbs.WCSuccess {
 		for _, o := range op {
 			if w.Opcode == o {
 				return w
@@ -174,9 +174,7 @@ func (q *QP) handleReadResp(now int64, p *bth.Packet) {
 // store writes a response's payload to the program's memory and moves on.
 func (q *QP) store(now int64, p *bth.Packet, w *sqe) {
 	r := &q.req
-	src := p.Payload
-	off := p.PSN.Diff(w.first) * q.mtu
-	if !q.pieces(w.sgl, off, len(src), verbs.AccessLocalWrite, func(dst []byte) { src = src[copy(dst, src):] }) {
+	if !q.scatter(w.sgl, p.PSN.Diff(w.first)*q.mtu, p.Payload) {
 		q.failSend(now, verbs.WCLocProtErr, trace.FailLocalProt)
 		return
 	}
@@ -200,17 +198,7 @@ func (q *QP) handleAtomicAck(now int64, p *bth.Packet) {
 		q.note(now, trace.DropLength, trace.Rx, p)
 		return
 	}
-	var val [8]byte
-	atomic.Store(val[:], p.Orig)
-	src := val[:]
-	store := func(dst []byte) {
-		if len(dst) == 8 {
-			atomic.Store(dst, p.Orig)
-			return
-		}
-		src = src[copy(dst, src):]
-	}
-	if !q.pieces(w.sgl, 0, 8, verbs.AccessLocalWrite, store) {
+	if !q.storeAtomic(w, p.Orig) {
 		q.failSend(now, verbs.WCLocProtErr, trace.FailLocalProt)
 		return
 	}
@@ -219,4 +207,22 @@ func (q *QP) handleAtomicAck(now int64, p *bth.Packet) {
 	q.completeSend(w, verbs.WCSuccess, trace.None)
 	q.popSend()
 	q.moved(now, before)
+}
+
+// storeAtomic writes the result of an atomic to the program's memory, as one
+// word where it lies in one piece.
+func (q *QP) storeAtomic(w *sqe, v uint64) bool {
+	parts, ok := q.resolve(w.sgl, 0, 8, verbs.AccessLocalWrite)
+	if ok && len(parts) == 1 {
+		atomic.Store(parts[0], v)
+	} else if ok {
+		var b [8]byte
+		atomic.Store(b[:], v)
+		src := b[:]
+		for _, dst := range parts {
+			src = src[copy(dst, src):]
+		}
+	}
+	clear(parts)
+	return ok
 }

@@ -50,8 +50,7 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 // placeSend copies payload into the receive request.
 func (q *QP) placeSend(p *bth.Packet) (verdict, trace.Reason) {
 	w := &q.resp.recv
-	src := p.Payload
-	if !q.pieces(w.sgl[:w.n], w.got, len(src), verbs.AccessLocalWrite, func(dst []byte) { src = src[copy(dst, src):] }) {
+	if !q.scatter(w.sgl[:w.n], w.got, p.Payload) {
 		return remoteOp, trace.FailLocalProt
 	}
 	w.got += len(p.Payload)

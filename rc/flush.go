@@ -98,12 +98,15 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 }
 
 // failSend ends the oldest send request with an error and the queue pair with
-// it. C10-39.
+// it. C10-39. The completion tells; an event is only for a ring that has no
+// requests in it any more (IBA 11.6.3.2).
 func (q *QP) failSend(now int64, s verbs.WCStatus, why trace.Reason) {
 	if w := q.req.headWQE(); w != nil {
 		q.completeSend(w, s, why)
 		q.popSend()
 	}
-	q.events |= EventFatal
+	if q.req.broken {
+		q.events |= EventFatal
+	}
 	q.toErr(now, why)
 }

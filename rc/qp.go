@@ -51,6 +51,8 @@ type QP struct {
 	req  requester
 	resp responder
 
+	parts [][]byte // scratch of resolve
+
 	turn   bool // whose turn it is in Fill
 	events Events
 	counts trace.Counts
@@ -62,7 +64,7 @@ func New(cfg Config) *QP {
 	if cfg.Window <= 0 {
 		cfg.Window = defaultWindow
 	}
-	q := &QP{cfg: cfg}
+	q := &QP{cfg: cfg, parts: make([][]byte, 0, max(cfg.Cap.MaxSendSGE, cfg.Cap.MaxRecvSGE))}
 	q.req.init(cfg.Cap)
 	q.resp.init(cfg.Cap)
 	return q
@@ -174,7 +176,15 @@ func (q *QP) Unsend(b *wire.Burst, sent int) {
 	if sent >= b.Len() {
 		return
 	}
+	if s := q.attr.State; s == verbs.StateReset || s == verbs.StateInit {
+		return // reset between Fill and Unsend
+	}
 	q.counts[trace.RetryLink] += uint64(b.Len() - sent)
+	for i := sent; i < b.Len(); i++ {
+		s := &b.Segs[i]
+		pad := bth.BTH(b.Header(i)).PadCount()
+		q.stats.SentBytes -= uint64(s.Len - s.Opcode.Info().HdrLen - pad - bth.ICRCLen)
+	}
 	if b.Kind == wire.KindRequest {
 		q.unsendRequests(b, sent)
 	} else {

@@ -1,6 +1,8 @@
 package rc
 
 import (
+	"slices"
+
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
@@ -28,6 +30,7 @@ type reply struct {
 	// The answer being sent: PSNs from start, sent of them gone, of todo.
 	pending bool
 	done    bool // sent to its end at least once
+	again   bool // done before this answer began
 	start   bth.PSN
 	todo    int
 	sent    int
@@ -73,9 +76,30 @@ func (r *replayRing) next() *reply {
 	return nil
 }
 
-// find returns the reply that covers a PSN, or nil.
+// resize changes how many replies are kept; the oldest go first.
+func (r *replayRing) resize(depth int) {
+	if n := len(r.slots) - depth; n > 0 {
+		r.slots = r.slots[:copy(r.slots, r.slots[n:])]
+	}
+	r.slots, r.depth = slices.Grow(r.slots, depth-len(r.slots)), depth
+}
+
+// repeat queues the answer of a reply again, todo packets from PSN start on.
+func (a *reply) repeat(start bth.PSN, todo int) {
+	a.pending, a.again, a.start, a.todo, a.sent = true, a.done, start, todo, 0
+}
+
+// unsend makes the packet with this PSN the next one of the answer.
+func (a *reply) unsend(psn bth.PSN) {
+	if k := psn.Diff(a.start); k >= 0 && k < a.sent {
+		a.pending, a.done, a.sent = true, a.again, k
+	}
+}
+
+// find returns the reply that covers a PSN, or nil: the newest, since an old
+// one may have the same PSN of 2^24 packets ago.
 func (r *replayRing) find(psn bth.PSN) *reply {
-	for i := range r.slots {
+	for i := len(r.slots) - 1; i >= 0; i-- {
 		if d := psn.Diff(r.slots[i].first); d >= 0 && d < r.slots[i].pkts {
 			return &r.slots[i]
 		}
@@ -107,7 +131,7 @@ func (q *QP) duplicate(now int64, p *bth.Packet) {
 	case bth.OpCmpSwap, bth.OpFetchAdd:
 		if a := r.replies.find(p.PSN); a != nil && a.kind == replyAtomic {
 			q.note(now, trace.NoteDuplicate, trace.Rx, p)
-			a.pending, a.sent, a.todo = true, 0, 1
+			a.repeat(a.first, 1)
 			return
 		}
 	}
@@ -145,8 +169,7 @@ func (q *QP) repeatRead(p *bth.Packet) bool {
 			return false
 		}
 	}
-	a.pending, a.start, a.sent = true, p.PSN, 0
-	a.todo = max(1, (n+q.mtu-1)/q.mtu)
+	a.repeat(p.PSN, max(1, (n+q.mtu-1)/q.mtu))
 	a.end = off + n
 	return true
 }

@@ -188,20 +188,17 @@ func (q *QP) putAck(b *wire.Burst) {
 func (q *QP) unsendResponses(b *wire.Burst, sent int) {
 	r := &q.resp
 	q.stats.SentResponses -= uint64(b.Len() - sent)
+	if q.attr.State == verbs.StateErr && !r.nak.fatal {
+		return // silent
+	}
 	for i := b.Len() - 1; i >= sent; i-- {
 		s := &b.Segs[i]
 		switch s.Opcode.Info().Op {
 		case bth.OpAck:
 			q.unsendAck(s.PSN, bth.Syndrome(b.Header(i)[bth.BTHLen]))
-		case bth.OpAtomicAck:
+		case bth.OpAtomicAck, bth.OpReadResp:
 			if a := r.replies.find(s.PSN); a != nil {
-				a.pending, a.done, a.sent = true, false, 0
-			}
-		case bth.OpReadResp:
-			if a := r.replies.find(s.PSN); a != nil {
-				if k := s.PSN.Diff(a.start); k >= 0 && k < a.sent {
-					a.pending, a.done, a.sent = true, false, k
-				}
+				a.unsend(s.PSN)
 			}
 		}
 	}
@@ -210,6 +207,7 @@ func (q *QP) unsendResponses(b *wire.Burst, sent int) {
 func (q *QP) unsendAck(psn bth.PSN, s bth.Syndrome) {
 	r := &q.resp
 	if s.Kind() == bth.KindAck {
+		q.stats.AcksSent--
 		if !r.ack.pending || psn.After(r.ack.psn) {
 			r.ack = ackState{pending: true, psn: psn}
 		}

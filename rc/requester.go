@@ -23,7 +23,6 @@ type requester struct {
 
 	readPart int // PSNs one READ request asks for at most
 
-	draining bool
 	deadline int64
 	retries  int // transport retries left
 	rnrLeft  int
@@ -80,10 +79,31 @@ func (q *QP) requestReady(now int64) bool {
 	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD || r.rnrWait {
 		return false
 	}
-	if r.cur == r.tail && !q.cfg.SQ.Pending() {
+	if r.next.Diff(r.una) >= q.window(now) {
 		return false
 	}
-	return r.next.Diff(r.una) < q.window(now)
+	if r.cur == r.tail {
+		return q.attr.State != verbs.StateSQD && !r.broken && int(r.tail-r.head) < len(r.wqes) && q.cfg.SQ.Pending()
+	}
+	w := r.at(r.cur)
+	if w.bad != verbs.WCSuccess {
+		return !w.first.After(r.una) // it is its turn to fail
+	}
+	return !q.held(w, r.next.Diff(w.first))
+}
+
+// held reports whether a rule keeps back the PSN with index i of w.
+func (q *QP) held(w *sqe, i int) bool {
+	r := &q.req
+	switch {
+	case i == 0 && q.attr.State == verbs.StateSQD && !r.next.Before(r.high): // not begun before SQD
+		return true
+	case w.answered() && len(r.reads) >= q.attr.MaxRdAtomic:
+		return true
+	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
+		return true
+	}
+	return false
 }
 
 // current returns the send request that owns the PSN to be sent next and the
@@ -92,20 +112,13 @@ func (q *QP) requestReady(now int64) bool {
 func (q *QP) current(now int64) (w *sqe, i int) {
 	r := &q.req
 	if r.cur == r.tail {
-		if r.draining || !q.fetch(now) {
+		if q.attr.State == verbs.StateSQD || !q.fetch(now) {
 			return nil, 0
 		}
 	}
 	w = r.at(r.cur)
 	i = r.next.Diff(w.first)
-	switch {
-	case w.bad != verbs.WCSuccess:
-		return nil, 0
-	case i == 0 && r.draining && !r.next.Before(r.high):
-		return nil, 0
-	case w.answered() && len(r.reads) >= q.attr.MaxRdAtomic:
-		return nil, 0
-	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
+	if w.bad != verbs.WCSuccess || q.held(w, i) {
 		return nil, 0
 	}
 	return w, i
@@ -229,10 +242,13 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 		return false
 	}
 	// Keys are checked before anything of the packet is in the burst.
-	snapshot := n <= snapshotMax
-	if w.Flags&verbs.SendInline == 0 && !q.pieces(w.sgl, off, n, 0, func([]byte) {}) {
-		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
-		return true
+	var parts [][]byte
+	if w.Flags&verbs.SendInline == 0 {
+		var ok bool
+		if parts, ok = q.resolve(w.sgl, off, n, 0); !ok {
+			w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+			return true
+		}
 	}
 	last := i == w.pkts-1
 	p.Pad = uint8(-n & 3)
@@ -247,12 +263,17 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	switch {
 	case w.Flags&verbs.SendInline != 0:
 		q.cfg.SQ.Inline(b.Copy(n), &w.SendWQE, off)
-	case snapshot:
+	case n <= snapshotMax:
 		dst := b.Copy(n)
-		q.pieces(w.sgl, off, n, 0, func(src []byte) { dst = dst[copy(dst, src):] })
+		for _, src := range parts {
+			dst = dst[copy(dst, src):]
+		}
 	default:
-		q.pieces(w.sgl, off, n, 0, b.Ref)
+		for _, src := range parts {
+			b.Ref(src)
+		}
 	}
+	clear(parts)
 	b.End()
 	q.stats.SentBytes += uint64(n)
 	if i == 0 && w.Opcode != verbs.WRWrite && w.Opcode != verbs.WRWriteImm && !r.next.Before(r.high) {
@@ -281,7 +302,7 @@ func (q *QP) putRead(b *wire.Burst, w *sqe, i int) bool {
 	pkts := q.readEnd(w, i) - i
 	off := i * q.mtu
 	n := min(pkts*q.mtu, w.length-off)
-	if !q.pieces(w.sgl, off, n, verbs.AccessLocalWrite, func([]byte) {}) {
+	if !q.permits(w.sgl, off, n, verbs.AccessLocalWrite) {
 		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
 		return true
 	}
@@ -307,7 +328,7 @@ func (q *QP) putAtomic(b *wire.Burst, w *sqe) bool {
 	if !b.Fits(hdr+bth.ICRCLen, 0) {
 		return false
 	}
-	if !q.pieces(w.sgl, 0, 8, verbs.AccessLocalWrite, func([]byte) {}) {
+	if !q.permits(w.sgl, 0, 8, verbs.AccessLocalWrite) {
 		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
 		return true
 	}
@@ -330,18 +351,31 @@ func (q *QP) putAtomic(b *wire.Burst, w *sqe) bool {
 // burst held for the first time counts as never sent.
 func (q *QP) unsendRequests(b *wire.Burst, sent int) {
 	r := &q.req
-	psn := b.Segs[sent].PSN
-	if !psn.Before(r.next) || psn.Before(r.una) {
-		return
+	for i := sent; i < b.Len(); i++ {
+		s := &b.Segs[i]
+		q.stats.SentRequests--
+		if s.PSN.Before(b.Mark) {
+			q.stats.Repeated--
+		} else if s.Opcode.Info().Op == bth.OpSend && s.Opcode.Info().Has(bth.Starts) {
+			q.stats.Sends--
+		}
 	}
-	q.stats.SentRequests -= uint64(b.Len() - sent)
-	q.rewind(psn)
-	if high := b.Mark; psn.After(high) {
-		r.high = psn
-	} else if high.Before(r.high) {
+	psn := b.Segs[sent].PSN
+	if psn.Before(r.una) {
+		psn = r.una // an earlier sending of it was acknowledged meanwhile
+	}
+	if psn.Before(r.next) {
+		q.rewind(psn)
+	}
+	high := b.Mark
+	if psn.After(high) {
+		high = psn
+	}
+	if high.Before(r.high) {
 		r.high = high
 	}
 	if r.next == r.una && !r.rnrWait {
 		r.deadline = math.MaxInt64
 	}
+	q.drained()
 }

@@ -85,6 +85,10 @@ func (q *QP) handleRequest(now int64, p *bth.Packet) {
 	}
 	if v != accept {
 		q.reject(now, p, v, why)
+		return
+	}
+	if r.nak.pending && r.nak.syndrome.Kind() == bth.KindRNR {
+		r.nak.pending = false // a receive request came before it left
 	}
 }
 

@@ -52,19 +52,26 @@ func (q *QP) progress(now int64) {
 	q.drained()
 }
 
-// drained raises the SQD event once nothing is in flight.
+// drained raises the SQD event once nothing is in flight and no message is
+// begun. IBA 10.3.1.5.
 func (q *QP) drained() {
 	r := &q.req
-	if q.attr.State == verbs.StateSQD && r.draining && r.una == r.high {
+	if q.attr.State != verbs.StateSQD || r.una != r.high {
+		return
+	}
+	if w := r.headWQE(); w == nil || w.first == r.una {
 		q.events |= EventDrained
 	}
 }
 
 // restart sends again from una, go-back-N, and takes a retry for it. One loss
-// causes one restart: until progress, further signs of it are ignored.
+// causes one restart: until progress, further signs of it are ignored. So is a
+// sign that comes while nothing sent since the last restart is on its way, or
+// during an RNR wait.
 func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	r := &q.req
-	if r.restarted && why != trace.RetryTimeout {
+	if why != trace.RetryTimeout && (r.restarted || r.rnrWait || r.next == r.una) {
+		q.note(now, trace.DropResponse, trace.Rx, p)
 		return
 	}
 	q.note(now, why, trace.Local, p)
@@ -86,6 +93,7 @@ func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 func (q *QP) rnr(now int64, code uint8, p *bth.Packet) {
 	r := &q.req
 	if r.rnrWait {
+		q.note(now, trace.DropResponse, trace.Rx, p)
 		return
 	}
 	q.note(now, trace.RetryRNR, trace.Rx, p)

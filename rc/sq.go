@@ -110,16 +110,19 @@ func (q *QP) fetch(now int64) bool {
 // find moves cur to the entry that owns PSN p, or to tail.
 func (r *requester) find(p bth.PSN) {
 	for r.cur = r.head; r.cur != r.tail; r.cur++ {
-		if w := r.at(r.cur); p.Diff(w.first) < w.pkts {
+		if p.Before(r.at(r.cur).end()) {
 			return
 		}
 	}
 }
 
-// piece calls f for each stretch of registered memory behind n octets at
-// offset off of a scatter/gather list. It stops at a key, range or permission
-// that fails and returns false.
-func (q *QP) pieces(sgl []verbs.SGE, off, n int, need verbs.Access, f func(b []byte)) bool {
+// resolve returns the stretches of registered memory behind n octets at offset
+// off of a scatter/gather list. It returns false when the list is too short, or
+// at a key, range or permission that fails. What it returns is valid until the
+// next call; the caller clears it, so that no slice of a user's memory outlives
+// the step.
+func (q *QP) resolve(sgl []verbs.SGE, off, n int, need verbs.Access) (parts [][]byte, ok bool) {
+	parts = q.parts[:0]
 	for i := range sgl {
 		if n == 0 {
 			break
@@ -132,11 +135,35 @@ func (q *QP) pieces(sgl []verbs.SGE, off, n int, need verbs.Access, f func(b []b
 		k := min(n, int(s.Length)-off)
 		b, why := q.cfg.MRs.Resolve(q.cfg.PD, s.LKey, s.Addr+uint64(off), k, need)
 		if why != trace.None {
-			return false
+			break
 		}
-		f(b)
+		parts = append(parts, b)
 		n -= k
 		off = 0
 	}
-	return n == 0
+	if n != 0 {
+		clear(parts)
+		return nil, false
+	}
+	return parts, true
+}
+
+// permits reports whether resolve would succeed.
+func (q *QP) permits(sgl []verbs.SGE, off, n int, need verbs.Access) bool {
+	parts, ok := q.resolve(sgl, off, n, need)
+	clear(parts)
+	return ok
+}
+
+// scatter copies src to offset off of a scatter/gather list, front to back. It
+// returns false, and has copied nothing, when resolve fails.
+func (q *QP) scatter(sgl []verbs.SGE, off int, src []byte) bool {
+	parts, ok := q.resolve(sgl, off, len(src), verbs.AccessLocalWrite)
+	if ok {
+		for _, dst := range parts {
+			src = src[copy(dst, src):]
+		}
+	}
+	clear(parts)
+	return ok
 }

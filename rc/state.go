@@ -45,13 +45,30 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flo
 		q.req.start(bth.MakePSN(a.SQPSN), q.attr)
 		q.req.readPart = max(1, q.window(now)/readFraction)
 	case from == verbs.StateRTS && to == verbs.StateSQD:
-		q.req.draining = true
 		q.drained()
-	case from == verbs.StateSQD && to == verbs.StateRTS:
-		q.req.draining = false
+	case from == verbs.StateSQD && to == verbs.StateSQD:
+		q.readapt(m)
 	}
 	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: trace.NoteState, Arg: uint32(to)})
 	return nil
+}
+
+// readapt makes attributes that changed in SQD take effect.
+func (q *QP) readapt(m verbs.AttrMask) {
+	r := &q.req
+	if m&(verbs.AttrRetryCnt|verbs.AttrRNRRetry) != 0 {
+		r.retries, r.rnrLeft = int(q.attr.RetryCnt), int(q.attr.RNRRetry)
+	}
+	if m&verbs.AttrMaxDestRdAtomic != 0 {
+		q.resp.replies.resize(q.attr.MaxDestRdAtomic)
+	}
+	if m&verbs.AttrMaxRdAtomic != 0 && q.attr.MaxRdAtomic == 0 {
+		for i := r.cur; i != r.tail; i++ {
+			if w := r.at(i); w.answered() {
+				w.bad, w.badWhy = verbs.WCLocQPOpErr, trace.FailLocalQPOp
+			}
+		}
+	}
 }
 
 func checkRanges(a *verbs.QPAttr, m verbs.AttrMask) error {
