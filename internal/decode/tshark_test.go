@@ -219,22 +219,36 @@ func tshark(t *testing.T, file string, names []string) []map[string]string {
 	return rows
 }
 
-// asPcap returns a file that tshark reads: the capture, or for a .hex file a
-// pcap of it.
-func asPcap(t *testing.T, name string, frames []pcap.Frame) string {
+// origin says where a frame of a merged file came from.
+type origin struct {
+	file  string
+	frame pcap.Frame
+}
+
+// merge writes the frames of all files into one pcap for each link type, so
+// that tshark, which is slow to start, starts once for each.
+func merge(t *testing.T, files []string) map[string][]origin {
 	t.Helper()
-	if !strings.HasSuffix(name, ".hex") {
-		return name
+	byLink := map[pcap.Link][]origin{}
+	for _, name := range files {
+		for _, f := range readFrames(t, name) {
+			byLink[f.Link] = append(byLink[f.Link], origin{filepath.Base(name), f})
+		}
 	}
-	var b bytes.Buffer
-	w := pcapgo.NewWriter(&b)
-	require.NoError(t, w.WriteFileHeader(65536, layers.LinkType(frames[0].Link)))
-	for _, f := range frames {
-		require.NoError(t, w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(f.Data), Length: f.Len}, f.Data))
+	out := map[string][]origin{}
+	for link, frames := range byLink {
+		var b bytes.Buffer
+		w := pcapgo.NewWriter(&b)
+		require.NoError(t, w.WriteFileHeader(65536, layers.LinkType(link)))
+		for _, o := range frames {
+			ci := gopacket.CaptureInfo{Timestamp: o.frame.Time, CaptureLength: len(o.frame.Data), Length: o.frame.Len}
+			require.NoError(t, w.WritePacket(ci, o.frame.Data))
+		}
+		name := filepath.Join(t.TempDir(), "merged.pcap")
+		require.NoError(t, os.WriteFile(name, b.Bytes(), 0o600))
+		out[name] = frames
 	}
-	name = filepath.Join(t.TempDir(), "x.pcap")
-	require.NoError(t, os.WriteFile(name, b.Bytes(), 0o600))
-	return name
+	return out
 }
 
 // parse reads a value as tshark prints it: a number in some base, True or
@@ -285,31 +299,35 @@ func TestTshark(t *testing.T) {
 }
 
 func compareWithTshark(t *testing.T, files, names []string) {
-	for _, name := range files {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			frames := readFrames(t, name)
-			rows := tshark(t, asPcap(t, name, frames), names)
-			require.Len(t, rows, len(frames))
-			for i, row := range rows {
-				p := Decode(frames[i])
-				known := p.BTH != nil && tsharkKnows(bth.Opcode(p.BTH.Opcode))
-				for _, f := range fields {
-					ib := strings.HasPrefix(f.name, "infiniband.")
-					if !ib && p.Protocol == InfiniBand { // of the IP inside it
-						continue
-					}
-					ours := f.ours(p)
-					theirs := parse(t, octetsAsNumber(f.name, row[f.name]), ours)
-					if ib && !known && theirs == nil {
-						continue
-					}
-					require.Equal(t, theirs, ours, "frame %d (%s): %s", i+1, p.Opcode, f.name)
-				}
-				if known {
-					require.Equal(t, tsharkPayload(t, row, p), *p.PayloadLen, "frame %d (%s): payload", i+1, p.Opcode)
-				}
-			}
-		})
+	for merged, frames := range merge(t, files) {
+		rows := tshark(t, merged, names)
+		require.Len(t, rows, len(frames))
+		for i, row := range rows {
+			compareFrame(t, frames[i], row)
+		}
+	}
+}
+
+func compareFrame(t *testing.T, o origin, row map[string]string) {
+	t.Helper()
+	p := Decode(o.frame)
+	known := p.BTH != nil && tsharkKnows(bth.Opcode(p.BTH.Opcode))
+	for _, f := range fields {
+		ib := strings.HasPrefix(f.name, "infiniband.")
+		if !ib && p.Protocol == InfiniBand { // of the IP inside it
+			continue
+		}
+		ours := f.ours(p)
+		theirs := parse(t, octetsAsNumber(f.name, row[f.name]), ours)
+		if ib && !known && theirs == nil {
+			continue
+		}
+		if theirs != ours {
+			t.Errorf("%s frame %d (%s): %s is %v, tshark says %v", o.file, p.Frame, p.Opcode, f.name, ours, theirs)
+		}
+	}
+	if known {
+		require.Equal(t, tsharkPayload(t, row, p), *p.PayloadLen, "%s frame %d (%s): payload", o.file, p.Frame, p.Opcode)
 	}
 }
 
