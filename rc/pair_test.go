@@ -27,7 +27,8 @@ type side struct {
 	mem  []byte
 	reg  *mr.Region
 	mrs  *mr.Table
-	out  []*bth.Packet // sent, on the way
+
+	sendMem []byte // the send ring
 }
 
 func (s *side) Push(w *verbs.WC, _ bool) { s.wcs = append(s.wcs, *w) }
@@ -43,6 +44,7 @@ func newSide(t testing.TB, name string, qpn bth.QPN, memory int, c verbs.QPCap) 
 	}
 	sm := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
 	rm := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
+	s.sendMem = sm
 	s.sq, _ = verbs.NewSendQueue(sm, c)
 	s.rq, _ = verbs.NewRecvQueue(rm, c.MaxRecvWR, c.MaxRecvSGE)
 	sr, ok1 := verbs.NewSendRing(sm)
