@@ -99,7 +99,8 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 	}
 	d, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
-		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Missing: missing, Logger: cfg.Logger,
+		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: nic.DefaultSpin,
+		Missing: missing, Logger: cfg.Logger,
 		Manual: o.show,
 	})
 	if err != nil {

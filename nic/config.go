@@ -60,11 +60,12 @@ type Config struct {
 	ActiveMTU verbs.MTU // (the largest that MTU bears)
 	SpeedMbit int       // 0 unknown
 
-	// Spin is how long a wait polls before it blocks, how long the background
-	// polls after its last packet, and how long after a caller's last step it
-	// leaves a shard to callers. 0 is not at all, right for link/mem; links
-	// that ask the kernel want DefaultSpin.
-	Spin time.Duration
+	// Spin is how long a wait polls before it blocks, and how long the
+	// background polls after its last packet. Lease is how long after a
+	// caller's last step the background leaves a shard to callers. 0 is not
+	// at all, right for link/mem; links that ask the kernel want DefaultSpin
+	// for both.
+	Spin, Lease time.Duration
 
 	// Manual makes a NIC without goroutines, which moves only by Step. Kick,
 	// if set, is told when a shard has something to do; it is called with
@@ -132,7 +133,7 @@ func (c *Config) complete() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Manual {
-		c.Spin = 0
+		c.Spin, c.Lease = 0, 0
 	}
 	return nil
 }

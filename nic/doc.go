@@ -16,7 +16,7 @@
 // wheel and a lock. Whoever posts or polls try-locks the shard and steps it in
 // its own thread; who finds it locked leaves, since the holder looks again
 // after it unlocked. A goroutine per shard takes over when no caller has
-// stepped for a while (Config.Spin), and sleeps in the link when there is
+// stepped for a while (Config.Lease), and sleeps in the link when there is
 // nothing to do. With Config.Manual there is no goroutine, and nothing moves
 // but by Step: that is how the simulator runs it.
 //

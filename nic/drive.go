@@ -114,12 +114,12 @@ func (s *shard) wake() {
 
 // run is the background goroutine.
 func (s *shard) run() {
-	spin := int64(s.n.cfg.Spin)
+	spin, lease := int64(s.n.cfg.Spin), int64(s.n.cfg.Lease)
 	nap := nap{s: s}
 	active := int64(longAgo) // when a step last moved a packet
 	for s.n.end.Load() == nil {
 		now := s.n.cfg.Clock()
-		if spin > 0 && now-s.bg.caller.Load() < spin {
+		if now-s.bg.caller.Load() < lease {
 			nap.longer(now)
 			continue
 		}
@@ -174,10 +174,10 @@ type nap struct {
 
 // longer naps, twice as long as the last time.
 func (p *nap) longer(now int64) {
-	p.length = min(max(2*p.length, p.s.n.cfg.Spin), maxNap)
+	p.length = min(max(2*p.length, p.s.n.cfg.Lease), maxNap)
 	d := p.length
 	if left := time.Duration(p.s.bg.deadline.Load() - now); left > 0 {
-		d = min(d, max(left, p.s.n.cfg.Spin))
+		d = min(d, max(left, p.s.n.cfg.Lease))
 	}
 	p.take(d)
 }
