@@ -27,6 +27,8 @@ func newRootCmd() *cobra.Command {
 	root.AddCommand(
 		newDecodeCmd(),
 		newDemoCmd(),
+		newDevinfoCmd(),
+		newGIDsCmd(),
 		newPingpongCmd(),
 	)
 	return root

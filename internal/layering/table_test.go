@@ -55,6 +55,7 @@ var house = map[string]rule{
 	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
 	"script":            {imports: []string{"sim", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace"}},
 	"internal/pcap":     {},
+	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
 	"internal/layering": {},
 

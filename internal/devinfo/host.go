@@ -1,0 +1,208 @@
+package devinfo
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Device is what can be asked about itself; *verbs.Context is one.
+type Device interface {
+	Device() (verbs.DeviceAttr, error)
+	Port() (verbs.PortAttr, error)
+	GIDs() ([]verbs.GIDEntry, error)
+	Close() error
+}
+
+// Host is where the answers come from.
+type Host struct {
+	Ifaces []hostnet.Iface
+	Owners []hostnet.PortOwner // of UDP port 4791
+	Probe  func(gorxe.Config) (Device, error)
+}
+
+// ThisHost returns the host that runs the program, as it is now.
+func ThisHost() (*Host, error) {
+	ifaces, err := hostnet.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	owners, err := hostnet.PortOwners(wire.Port)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{Ifaces: ifaces, Owners: owners, Probe: func(c gorxe.Config) (Device, error) {
+		d, err := gorxe.Probe(c)
+		if err != nil {
+			return nil, err // not a Device that is a nil *verbs.Context
+		}
+		return d, nil
+	}}, nil
+}
+
+// Info is what there is to know about a device.
+type Info struct {
+	Attr  verbs.DeviceAttr
+	Port  verbs.PortAttr
+	GIDs  []verbs.GIDEntry
+	Iface hostnet.Iface
+
+	Addrs      []netip.Addr        // that the device owns port 4791 of
+	Owners     []hostnet.PortOwner // who has it now
+	OtherLinks []string            // that the device could have instead
+	Notes      []string            // what it does without; a sentence each
+}
+
+// Describe returns the device that cfg is for or, when cfg names no interface
+// and no address, one for each interface that could carry one; those are called
+// rxe0, rxe1... It may return both devices and an error, for those that it could
+// not describe. The error for an interface that does not exist wraps
+// hostnet.ErrNoInterface and lists those that do.
+func (h *Host) Describe(cfg gorxe.Config) ([]Info, error) {
+	if cfg.Interface != "" || cfg.Addr != "" {
+		i, err := h.describe(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return []Info{i}, nil
+	}
+	var all []Info
+	var errs, unfit []error
+	for _, ifc := range h.Ifaces {
+		if err := fit(&ifc); err != nil {
+			unfit = append(unfit, err)
+			continue
+		}
+		cfg.Interface, cfg.Name = ifc.Name, fmt.Sprintf("rxe%d", len(all))
+		i, err := h.describe(cfg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", ifc.Name, err))
+			continue
+		}
+		all = append(all, i)
+	}
+	if len(all) == 0 && len(errs) == 0 {
+		return nil, fmt.Errorf("no interface can carry a device:\n%w", errors.Join(unfit...))
+	}
+	return all, errors.Join(errs...)
+}
+
+// fit says why an interface cannot carry a device.
+func fit(i *hostnet.Iface) error {
+	switch {
+	case !i.Up:
+		return fmt.Errorf("%s is down; bring it up with 'ip link set %[1]s up'", i.Name)
+	case len(i.Addrs) == 0:
+		return fmt.Errorf("%s has no IP address; add one with 'ip addr add ADDRESS/BITS dev %[1]s'", i.Name)
+	case hostnet.PathMTU(i.MTU) == 0:
+		return fmt.Errorf("%s has an MTU of %d, too small for RoCEv2; raise it with 'ip link set %[1]s mtu 1500'", i.Name, i.MTU)
+	}
+	return nil
+}
+
+func (h *Host) describe(cfg gorxe.Config) (i Info, err error) {
+	d, err := h.Probe(cfg)
+	if err != nil {
+		return i, err
+	}
+	defer d.Close()
+	if i.Attr, err = d.Device(); err != nil {
+		return i, err
+	}
+	if i.Port, err = d.Port(); err != nil {
+		return i, err
+	}
+	if i.GIDs, err = d.GIDs(); err != nil {
+		return i, err
+	}
+	k := slices.IndexFunc(h.Ifaces, func(f hostnet.Iface) bool { return f.Name == i.Port.NetDev })
+	if k < 0 {
+		return i, fmt.Errorf("the device is on %s, which has gone", i.Port.NetDev)
+	}
+	i.Iface = h.Ifaces[k]
+	i.carrier()
+	i.addrs(&cfg)
+	for _, o := range h.Owners {
+		if slices.ContainsFunc(i.Addrs, o.Has) {
+			i.Owners = append(i.Owners, o)
+		}
+	}
+	i.note(h.otherLink(&cfg, &i))
+	return i, nil
+}
+
+// carrier corrects the state of the port: a NIC does not watch its interface.
+func (i *Info) carrier() {
+	if s := i.Iface.State; s != "up" && s != "unknown" { // lo has no state
+		i.Port.State, i.Port.Active = "PORT_DOWN (1)", false
+	}
+}
+
+func (i *Info) addrs(cfg *gorxe.Config) {
+	if cfg.Addr != "" {
+		for _, g := range i.GIDs {
+			i.Addrs = append(i.Addrs, g.GID.Addr())
+		}
+		return
+	}
+	for _, p := range i.Iface.Addrs {
+		i.Addrs = append(i.Addrs, p.Addr())
+	}
+}
+
+// otherLink looks for the link that was not chosen, and returns why the device
+// cannot have it.
+func (h *Host) otherLink(cfg *gorxe.Config, i *Info) error {
+	other := *cfg
+	other.Link = gorxe.LinkPacket
+	if i.Attr.Link == gorxe.LinkPacket {
+		other.Link = gorxe.LinkUDP
+	}
+	d, err := h.Probe(other)
+	if err != nil {
+		return fmt.Errorf("link %s, %s, cannot be used: %w", other.Link, virtues[other.Link], err)
+	}
+	i.OtherLinks = append(i.OtherLinks, other.Link)
+	return d.Close()
+}
+
+var virtues = map[string]string{
+	gorxe.LinkPacket: "which checks the ICRC of every packet exactly and has the lowest latency",
+	gorxe.LinkUDP:    "which needs no privilege",
+}
+
+// note collects what the device does without.
+func (i *Info) note(otherLink error) {
+	i.Notes = slices.Clone(i.Attr.Missing)
+	add := func(format string, args ...any) { i.Notes = append(i.Notes, fmt.Sprintf(format, args...)) }
+	ifc := &i.Iface
+	if i.Attr.Link == gorxe.LinkUDP && slices.ContainsFunc(i.Addrs, netip.Addr.Is4) { // see wire.Verifier
+		add("the ICRC check of IPv4 packets is not exact because a UDP socket hides their identification, so one damaged packet in 2^24 passes rather than one in 2^32; --link packet and IPv6 check exactly")
+	}
+	if otherLink != nil {
+		add("%v", otherLink)
+	}
+	if !i.Port.Active {
+		add("%s has no carrier (its state is %s), so no packet leaves or arrives; see to the cable or to whatever is at its other end", ifc.Name, ifc.State)
+	}
+	if i.Port.ActiveMTU < i.Port.MaxMTU {
+		const jumbo = 4200 // as RoCE networks commonly have for a path MTU of 4096
+		add("a path MTU of %d is not possible because %s has an MTU of %d, so packets carry no more than %d octets and large messages are slower; if every switch and peer takes it: 'ip link set %s mtu %d'",
+			i.Port.MaxMTU, ifc.Name, ifc.MTU, i.Port.ActiveMTU, ifc.Name, jumbo)
+	}
+	for _, g := range i.GIDs {
+		if !i.usable(g) {
+			add("GID %d is not an address of %s, so connections cannot be made from it; use another index, or add the address with 'ip addr add %v/64 dev %s'",
+				g.Index, ifc.Name, g.GID.Addr(), ifc.Name)
+		}
+	}
+}
+
+// usable tells whether packets can leave from a GID.
+func (i *Info) usable(g verbs.GIDEntry) bool { return slices.Contains(i.Addrs, g.GID.Addr()) }
