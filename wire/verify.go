@@ -37,9 +37,10 @@ const (
 //
 // In steady traffic that lets a random error pass with probability 2^-24, on
 // top of the UDP checksum where the sender fills it in. The first
-// identification of a peer outside 0 to 127 is taken on the ICRC's word alone
-// (2^-16) and reported as trace.NoteIDLearned. One outside the window is
-// dropped and remembered; a second one close after it moves the window there.
+// identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
+// with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then
+// on the peer's DF bit is known too. One outside the window is dropped and
+// remembered; a second one close after it moves the window there.
 //
 // One goroutine at a time may use a Verifier.
 type Verifier struct {
@@ -61,6 +62,7 @@ type Verifier struct {
 type idPeer struct {
 	id    uint16
 	known bool
+	clear bool // sends with DF clear
 	cand  uint16
 	has   bool // cand is set
 	at    int64
@@ -105,22 +107,27 @@ func (v *Verifier) Check(now int64, d *Datagram, i int) trace.Reason {
 	case d.IDKnown:
 		return trace.DropICRC
 	}
-	off, ok := solveID(crcUnshift(diff, len(body)))
-	if !ok {
+	p := v.peer(d.Src)
+	diff = crcUnshift(diff, len(body))
+	off, ok := idBasis.solve(diff)
+	clear := !ok // perhaps the sender does not set DF
+	if clear && (p.clear || !p.known) {
+		off, ok = idBasis.solve(diff ^ dfState)
+	}
+	if !ok || p.known && p.clear != clear {
 		return trace.DropICRC
 	}
-	return v.admit(now, d.Src, id^off)
+	return v.admit(now, p, id^off, clear)
 }
 
 // admit decides whether a solved identification is where the peer's next one
 // may be.
-func (v *Verifier) admit(now int64, src netip.Addr, id uint16) trace.Reason {
-	if id < idCounted {
-		return trace.None
-	}
-	p := v.peer(src)
+func (v *Verifier) admit(now int64, p *idPeer, id uint16, clear bool) trace.Reason {
 	if !p.known {
-		p.id, p.known, p.at = id, true, now
+		if id < idCounted && !clear {
+			return trace.None
+		}
+		p.id, p.known, p.clear, p.at = id, true, clear, now
 		v.Learned++
 		return trace.None
 	}
@@ -134,6 +141,8 @@ func (v *Verifier) admit(now int64, src netip.Addr, id uint16) trace.Reason {
 		p.id, p.at, p.has = id, now, false
 		return trace.None
 	case p.id-id <= idBehind: // reordered or repeated: does not move the window
+		return trace.None
+	case id < idCounted:
 		return trace.None
 	case p.has && id-p.cand <= idAhead && id != p.cand:
 		p.id, p.at, p.has = id, now, false
@@ -157,15 +166,6 @@ func (v *Verifier) peer(a netip.Addr) *idPeer {
 	}
 	v.last, v.lastAddr = p, a
 	return p
-}
-
-// solveID finds the identification whose contribution right after the pseudo
-// header is d, or that with DF clear: some senders do not set it.
-func solveID(d uint32) (id uint16, ok bool) {
-	if id, ok = idBasis.solve(d); ok {
-		return id, true
-	}
-	return idBasis.solve(d ^ dfState)
 }
 
 // dfState is what the DF bit contributes to the state after the pseudo header.
