@@ -106,7 +106,8 @@ func (q *QP) finish(p *bth.Packet) {
 		return
 	}
 	w := &q.resp.recv
-	wc := verbs.WC{ID: w.id, Opcode: verbs.WCRecv, ByteLen: uint32(w.got), QPN: uint32(q.cfg.QPN), SrcQP: q.attr.DestQPN}
+	wc := &q.wc
+	*wc = verbs.WC{ID: w.id, Opcode: verbs.WCRecv, ByteLen: uint32(w.got), QPN: uint32(q.cfg.QPN), SrcQP: q.attr.DestQPN}
 	if info.Op == bth.OpWrite {
 		wc.Opcode, wc.ByteLen = verbs.WCRecvWriteImm, uint32(q.resp.write.total)
 	}
@@ -115,7 +116,7 @@ func (q *QP) finish(p *bth.Packet) {
 	}
 	w.held = false
 	q.stats.Recvs++
-	q.cfg.RecvCQ.Push(&wc, p.SE)
+	q.cfg.RecvCQ.Push(wc, p.SE)
 }
 
 // completeRecv ends the held receive request with an error.
@@ -123,6 +124,7 @@ func (q *QP) completeRecv(s verbs.WCStatus, why trace.Reason) {
 	w := &q.resp.recv
 	w.held = false
 	q.counts[why]++
-	wc := verbs.WC{ID: w.id, Opcode: verbs.WCRecv, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
-	q.cfg.RecvCQ.Push(&wc, true)
+	wc := &q.wc
+	*wc = verbs.WC{ID: w.id, Opcode: verbs.WCRecv, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
+	q.cfg.RecvCQ.Push(wc, true)
 }

@@ -78,7 +78,8 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 	} else {
 		q.counts[why]++
 	}
-	wc := verbs.WC{ID: w.ID, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
+	wc := &q.wc
+	*wc = verbs.WC{ID: w.ID, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
 	switch w.Opcode {
 	case verbs.WRWrite, verbs.WRWriteImm:
 		wc.Opcode = verbs.WCWrite
@@ -94,7 +95,7 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 	if s == verbs.WCRetryExcErr {
 		wc.VendorErr = verbs.VendorRetryExceeded
 	}
-	q.cfg.SendCQ.Push(&wc, s != verbs.WCSuccess)
+	q.cfg.SendCQ.Push(wc, s != verbs.WCSuccess)
 }
 
 // failSend ends the oldest send request with an error and the queue pair with
