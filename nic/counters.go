@@ -153,6 +153,9 @@ type shardStats struct {
 	linkDown            uint64 // errors of the link other than a full one
 }
 
+// moved changes when a packet comes or goes.
+func (a *shardStats) moved() uint64 { return a.rcvdPkts + a.sentPkts + a.hairpin }
+
 func (a *shardStats) add(b *shardStats) {
 	a.sentPkts += b.sentPkts
 	a.sentBytes += b.sentBytes

@@ -48,26 +48,29 @@ func (b *background) init() {
 
 // drive steps the shard in the caller's own thread, unless somebody else is at
 // it: whoever holds the lock looks again after unlocking, so what was posted
-// before this call is not lost.
+// before this call is not lost. It reports whether packets moved.
 //
 //gorxe:hot
-func (s *shard) drive() {
+func (s *shard) drive() (moved bool) {
 	for range driveRounds {
 		if !s.mu.TryLock() {
-			return
+			return moved
 		}
 		now := s.n.cfg.Clock()
+		before := s.stats.moved()
 		d := s.step(now)
+		moved = moved || s.stats.moved() != before
 		s.mu.Unlock()
 		s.bg.caller.Store(now)
 		if s.bg.asleep.Load() && d < s.bg.until.Load() {
 			s.link.Wake()
 		}
 		if !s.pending() {
-			return
+			return moved
 		}
 	}
 	s.kick()
+	return moved
 }
 
 // post makes sure that what was just left for the shard is looked at.
@@ -125,9 +128,9 @@ func (s *shard) run() {
 		}
 		nap.length = 0
 		s.mu.Lock()
-		before := s.stats.rcvdPkts + s.stats.sentPkts
+		before := s.stats.moved()
 		d := s.step(now)
-		if s.stats.rcvdPkts+s.stats.sentPkts != before {
+		if s.stats.moved() != before {
 			active = now
 		}
 		s.mu.Unlock()

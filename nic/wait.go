@@ -17,22 +17,24 @@ func (n *NIC) Doorbell(h verbs.Handle) {
 	}
 }
 
-// Progress steps the shards that feed a completion queue.
+// Progress steps the shards that feed a completion queue. When nothing moved
+// it yields, since whoever calls it in a loop waits for somebody else.
 //
 //gorxe:hot
 func (n *NIC) Progress(h verbs.Handle) {
-	if c := n.cqs.get(h); c != nil && !n.cfg.Manual {
-		n.progress(c)
+	if c := n.cqs.get(h); c != nil && !n.cfg.Manual && !n.progress(c) {
+		yield()
 	}
 }
 
-func (n *NIC) progress(c *cq) {
+func (n *NIC) progress(c *cq) (moved bool) {
 	feeders := c.feeders.Load()
 	for i := 0; feeders != 0; i, feeders = i+1, feeders>>1 {
 		if feeders&1 != 0 {
-			n.shards[i].drive()
+			moved = n.shards[i].drive() || moved
 		}
 	}
+	return moved
 }
 
 // WaitCQ returns nil when the queue may have completions, or the error of ctx
@@ -79,14 +81,16 @@ func (n *NIC) spin(ctx context.Context, c *cq, q *verbs.CompQueue) bool {
 		return !q.Empty()
 	}
 	for end := n.cfg.Clock() + int64(n.cfg.Spin); n.end.Load() == nil && ctx.Err() == nil; {
-		n.progress(c)
+		moved := n.progress(c)
 		if !q.Empty() {
 			return true
 		}
 		if n.cfg.Clock() > end {
 			return false
 		}
-		yield()
+		if !moved {
+			yield()
+		}
 	}
 	return false
 }
