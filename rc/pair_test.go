@@ -28,10 +28,14 @@ type side struct {
 	reg  *mr.Region
 	mrs  *mr.Table
 
-	sendMem []byte // the send ring
+	sendMem   []byte // the send ring
+	solicited bool   // of the last completion
 }
 
-func (s *side) Push(w *verbs.WC, _ bool) { s.wcs = append(s.wcs, *w) }
+func (s *side) Push(w *verbs.WC, solicited bool) {
+	s.wcs = append(s.wcs, *w)
+	s.solicited = solicited
+}
 
 func newSide(t testing.TB, name string, qpn bth.QPN, memory int, c verbs.QPCap) *side {
 	c, err := c.WithDefaults()

@@ -73,7 +73,6 @@ func (r *raw) connect(a verbs.QPAttr) {
 func (r *raw) sent() string {
 	r.t.Helper()
 	r.pkts = r.pkts[:0]
-	var out []string
 	for n := 0; ; n++ {
 		r.burst.Reset(nil, 0, 0)
 		if !r.qp.Fill(r.now, r.burst) {
@@ -89,13 +88,32 @@ func (r *raw) sent() string {
 				r.t.Fatalf("own packet does not parse: %v", why)
 			}
 			r.pkts = append(r.pkts, p)
-			out = append(out, r.text(p))
 		}
 	}
 	if r.qp.Ready(r.now) {
-		r.t.Fatalf("Ready, but Fill gives nothing; sent %s", out)
+		r.t.Fatalf("Ready, but Fill gives nothing; sent %s", r.texts())
+	}
+	return r.texts()
+}
+
+// texts are the packets of the last sent, in words.
+func (r *raw) texts() string {
+	var out []string
+	for _, p := range r.pkts {
+		out = append(out, r.text(p))
 	}
 	return strings.Join(out, ", ")
+}
+
+// bursts fills n bursts of up to segs packets.
+func (r *raw) bursts(n, segs int) (bs []*wire.Burst) {
+	for range n {
+		b := wire.NewBurst()
+		b.Reset(nil, segs, 0)
+		r.qp.Fill(r.now, b)
+		bs = append(bs, b)
+	}
+	return bs
 }
 
 // text is a packet in words: opcode, PSN, then what matters of it. "!" asks

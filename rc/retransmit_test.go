@@ -7,7 +7,6 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
-	"github.com/gorxe/gorxe/wire"
 )
 
 const timeout14 = int64(4096) << 14 // ns
@@ -285,13 +284,7 @@ func TestUnsend(t *testing.T) {
 		r.wantSent(all)
 		r.expire()
 		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
-			var bs []*wire.Burst
-			for range 3 {
-				b := wire.NewBurst()
-				b.Reset(nil, 2, 0)
-				r.qp.Fill(r.now, b)
-				bs = append(bs, b)
-			}
+			bs := r.bursts(3, 2)
 			for _, k := range order {
 				r.qp.Unsend(bs[k], 0)
 			}
