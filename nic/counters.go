@@ -1,6 +1,8 @@
 package nic
 
 import (
+	"maps"
+
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/rc"
 	"github.com/gorxe/gorxe/trace"
@@ -62,7 +64,7 @@ func (t *qpTotals) named() map[string]uint64 {
 	c, s := &t.counts, &t.stats
 	m := map[string]uint64{
 		"duplicate_request":      c[trace.NoteDuplicate] + c[trace.DropDuplicate],
-		"out_of_sequence":        c[trace.NoteSequenceNAK] + c[trace.DropOutOfOrder],
+		"out_of_sequence":        c[trace.DropOutOfOrder],
 		"out_of_buffer":          c[trace.NoteRNRNAK] + c[trace.DropNoRecv],
 		"rcvd_rnr_err":           c[trace.RetryRNR],
 		"rnr_nak_retry_err":      c[trace.RetryRNR],
@@ -106,6 +108,7 @@ func (t *qpTotals) named() map[string]uint64 {
 //	hairpin_pkts           packets from this device to itself
 //	send_err               packets that the system refused
 //	link_downed            errors of the link other than that it is full
+//	fault_...              packets hit by fault rules, by direction and effect
 //	link_...               what the link counts itself (link.Stats), in packets
 func (n *NIC) Counters() (map[string]uint64, error) {
 	if err := n.Err(); err != nil {
@@ -114,6 +117,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	var t qpTotals
 	var d shardStats
 	var l link.Stats
+	named := map[string]uint64{}
 	for _, s := range n.shards {
 		s.mu.Lock()
 		t.addAll(&s.counts, &rc.Stats{})
@@ -127,9 +131,11 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 		if r, ok := s.link.(link.StatsReader); ok {
 			addLink(&l, r.Stats())
 		}
+		addNamed(named, s.link)
 		s.unlock()
 	}
 	m := t.named()
+	maps.Copy(m, named)
 	for k, v := range map[string]uint64{
 		"sent_pkts": d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
 		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin,
@@ -140,6 +146,23 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 		m[k] = v
 	}
 	return m, nil
+}
+
+// addNamed adds the counters that a link, and what it wraps, has of its own
+// kind.
+func addNamed(m map[string]uint64, l link.Link) {
+	for {
+		if n, ok := l.(link.NamedCounters); ok {
+			for k, v := range n.NamedCounters() {
+				m[k] += v
+			}
+		}
+		w, ok := l.(link.Wrapper)
+		if !ok {
+			return
+		}
+		l = w.Unwrap()
+	}
 }
 
 // shardStats counts what a shard did. Octets are UDP payload.
