@@ -118,3 +118,13 @@ type PortResolver interface {
 	// the link is open.
 	ResolvePort(src netip.Addr, want uint16) (uint16, error)
 }
+
+// NamedCounters is a link with counters of its own kind beside Stats.
+type NamedCounters interface {
+	NamedCounters() map[string]uint64
+}
+
+// Wrapper is a link around another.
+type Wrapper interface {
+	Unwrap() Link
+}

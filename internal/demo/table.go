@@ -18,18 +18,16 @@ type result struct {
 	seqNAKs  uint64
 	implied  uint64
 	timeouts uint64
-	segments uint64 // per super-packet, on average, times 10
 }
 
 func (r *result) count(a, b map[string]uint64) {
-	r.dropped = a["fault_injected"] + a["fault_dropped"]
+	for _, k := range []string{"fault_tx_drop", "fault_rx_drop", "fault_both_drop"} {
+		r.dropped += a[k]
+	}
 	r.repeated = a["repeated_requests"] + b["repeated_requests"]
 	r.seqNAKs = a["packet_seq_err"] + b["packet_seq_err"]
 	r.implied = a["implied_nak_seq_err"] + b["implied_nak_seq_err"]
 	r.timeouts = a["local_ack_timeout_err"] + b["local_ack_timeout_err"]
-	if n := a["link_tx_bursts"]; n > 0 {
-		r.segments = a["link_tx_segments"] * 10 / n
-	}
 }
 
 func table(out io.Writer, faults string, clean, lossy *result) {

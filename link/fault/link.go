@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
 )
 
@@ -35,6 +36,7 @@ type Link struct {
 	now   func() int64
 	info  link.Info
 	inj   *Injector
+	named Rules // as given, for NamedCounters
 	tx    sender
 	rx    receiver
 
@@ -58,7 +60,7 @@ func Wrap(inner link.Link, cfg Config) *Link {
 	if cfg.MaxHeld <= 0 {
 		cfg.MaxHeld = DefaultHeld
 	}
-	l := &Link{inner: inner, now: cfg.Now, info: inner.Info(), inj: NewInjector(cfg.Seed, cfg.Now(), cfg.Rules)}
+	l := &Link{inner: inner, now: cfg.Now, info: inner.Info(), inj: NewInjector(cfg.Seed, cfg.Now(), cfg.Rules), named: cfg.Rules}
 	l.tx.init(l, cfg.MaxHeld)
 	l.rx.init(l, cfg.MaxHeld)
 	l.next.Store(Never)
@@ -154,6 +156,24 @@ func (l *Link) Stats() link.Stats {
 // Faults returns what the rules did, in order, and how many packets were lost
 // because there was no room to hold them. Anyone may call it.
 func (l *Link) Faults() (rules []RuleStats, noRoom uint64) { return l.inj.Stats(), l.full.Load() }
+
+// NamedCounters returns how many packets each direction and effect has hit,
+// such as fault_tx_drop, and how many were lost for want of room to hold them.
+func (l *Link) NamedCounters() map[string]uint64 {
+	rules, full := l.Faults()
+	m := map[string]uint64{"fault_no_room": full}
+	for i, r := range l.named {
+		dir := "both"
+		switch r.Dir {
+		case trace.Tx:
+			dir = "tx"
+		case trace.Rx:
+			dir = "rx"
+		}
+		m["fault_"+dir+"_"+r.Effect.String()] += rules[i].Hit
+	}
+	return m
+}
 
 // TxEffects returns what the rules did to segment seg of burst i of the last
 // Send.
