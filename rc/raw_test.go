@@ -35,8 +35,13 @@ func rule(t *testing.T, f func(r *raw), opts ...func(a *verbs.QPAttr)) {
 }
 
 func newRaw(t testing.TB, base uint32, opts ...func(a *verbs.QPAttr)) *raw {
+	return newRawMem(t, base, 1<<18, opts...)
+}
+
+// newRawMem is newRaw with a region of another size.
+func newRawMem(t testing.TB, base uint32, memory int, opts ...func(a *verbs.QPAttr)) *raw {
 	c := verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 64, MaxInline: 300}
-	r := &raw{side: newSide(t, "qp", 0x11, 1<<18, c), base: bth.MakePSN(base), burst: wire.NewBurst()}
+	r := &raw{side: newSide(t, "qp", 0x11, memory, c), base: bth.MakePSN(base), burst: wire.NewBurst()}
 	fill(r.mem, uint64(base))
 	a := verbs.QPAttr{
 		Access: verbs.AccessAll, PathMTU: 256, DestQPN: 0x12, SQPSN: base, RQPSN: base, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
