@@ -119,9 +119,7 @@ func (q *QP) moved(now int64, before bth.PSN) {
 	for len(r.reads) > 0 && !r.reads[0].end.After(r.una) {
 		r.reads = r.reads[:copy(r.reads, r.reads[1:])]
 	}
-	if q.cfg.Control != nil {
-		q.cfg.Control.OnAck(now, n)
-	}
+	q.control.OnAck(now, n)
 	q.progress(now)
 	q.failBad(now)
 }

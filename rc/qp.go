@@ -37,7 +37,8 @@ type Config struct {
 	Recorder       *trace.Recorder
 	// Window is how many packets of 4 KiB may be in flight; 0 means 64.
 	Window int
-	// Control replaces the fixed window.
+	// Control decides how much may be in flight; nil means a cc.Adaptive of
+	// Window.
 	Control cc.Controller
 }
 
@@ -47,6 +48,8 @@ type QP struct {
 	attr verbs.QPAttr
 	flow *wire.Flow
 	mtu  int
+
+	control cc.Controller // from RTS on
 
 	req  requester
 	resp responder

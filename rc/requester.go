@@ -61,17 +61,17 @@ func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
 	r.reads = r.reads[:0]
 }
 
-// window returns how many packets may be in flight. A smaller path MTU lets
-// more of them into the same receive buffer.
-func (q *QP) window(now int64) int {
-	if q.cfg.Control != nil {
-		return max(1, q.cfg.Control.Window(now))
-	}
+// limit returns how many packets fit the receive buffer of a host like this
+// one. A smaller path MTU lets more of them in.
+func (q *QP) limit() int {
 	if q.mtu < 4096 {
 		return 2 * q.cfg.Window
 	}
 	return q.cfg.Window
 }
+
+// window returns how many packets may be in flight.
+func (q *QP) window(now int64) int { return max(1, q.control.Window(now)) }
 
 // requestReady reports whether a request packet may leave now.
 func (q *QP) requestReady(now int64) bool {

@@ -81,9 +81,7 @@ func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	}
 	r.retries--
 	r.restarted = why != trace.RetryTimeout // whatever the timeout outlived is over
-	if q.cfg.Control != nil {
-		q.cfg.Control.OnLoss(now)
-	}
+	q.control.OnLoss(now)
 	q.rewind(r.una)
 	r.deadline = math.MaxInt64 // armed again when the first packet leaves
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
@@ -43,7 +44,10 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flo
 		q.resp.start(bth.MakePSN(a.RQPSN), q.attr.MaxDestRdAtomic)
 	case from == verbs.StateRTR && to == verbs.StateRTS:
 		q.req.start(bth.MakePSN(a.SQPSN), q.attr)
-		q.req.readPart = max(1, q.window(now)/readFraction)
+		q.req.readPart = max(1, q.limit()/readFraction)
+		if q.control = q.cfg.Control; q.control == nil {
+			q.control = cc.NewAdaptive(q.limit())
+		}
 	case from == verbs.StateRTS && to == verbs.StateSQD:
 		q.drained()
 	case from == verbs.StateSQD && to == verbs.StateSQD:
