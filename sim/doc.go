@@ -1,0 +1,18 @@
+// Package sim is a network of NICs on virtual time: any number of real NICs
+// (package nic, with its engines) in one thread, over lines with latency and a
+// rate, and with faults by link/fault's rules. The same seed gives the same
+// run, packet for packet, and a second of network time takes as long as its
+// packets take to handle.
+//
+//	Node: verbs.Context -> nic.NIC (Manual) -> port
+//	                                            | tx faults, line rate
+//	          event heap: time, then order      v
+//	   [ arrive | step | call | release ] <-- network --- latency --> rx faults -> port
+//
+// Nothing runs beside Run, and nothing waits: programs post and poll between
+// calls of Run, from Sim.After, or from Node.OnStep, which is called whenever
+// a node may have completions. CQ.Wait would block for ever.
+//
+// A run of packets of a burst that no fault touches travels as one event and
+// arrives in one piece, as with receive offload.
+package sim

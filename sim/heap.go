@@ -1,0 +1,101 @@
+package sim
+
+import "github.com/gorxe/gorxe/wire"
+
+type eventKind uint8
+
+const (
+	evArrive  eventKind = iota // a datagram reaches a lane's node
+	evStep                     // a shard wants to be stepped
+	evRelease                  // a fault's hold has something due
+	evCall                     // Sim.After
+)
+
+// event is one thing to happen, and for evArrive the datagram with its octets.
+// Events are used again, with their memory.
+type event struct {
+	kind eventKind
+	lane *lane
+	way  int // of evRelease
+	call func()
+	d    wire.Datagram
+	buf  []byte
+}
+
+// heap orders events by time, and those of one time by when they were pushed:
+// that makes a run repeatable. It is a binary heap of values, since the
+// standard one allocates for each.
+type heap struct {
+	q    []item
+	seq  uint64
+	free []*event
+}
+
+type item struct {
+	at  int64
+	seq uint64
+	e   *event
+}
+
+func (a *item) before(b *item) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
+
+// get returns an event to fill.
+func (h *heap) get() *event {
+	if n := len(h.free); n > 0 {
+		e := h.free[n-1]
+		h.free = h.free[:n-1]
+		return e
+	}
+	return new(event)
+}
+
+// put takes an event back.
+func (h *heap) put(e *event) {
+	*e = event{buf: e.buf[:0]}
+	h.free = append(h.free, e)
+}
+
+// next returns the time of the first event, or never.
+func (h *heap) next() int64 {
+	if len(h.q) == 0 {
+		return never
+	}
+	return h.q[0].at
+}
+
+func (h *heap) push(at int64, e *event) {
+	h.seq++
+	h.q = append(h.q, item{at, h.seq, e})
+	i := len(h.q) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !h.q[i].before(&h.q[up]) {
+			break
+		}
+		h.q[i], h.q[up] = h.q[up], h.q[i]
+		i = up
+	}
+}
+
+func (h *heap) pop() (at int64, e *event) {
+	top := h.q[0]
+	last := len(h.q) - 1
+	h.q[0] = h.q[last]
+	h.q[last] = item{}
+	h.q = h.q[:last]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= last {
+			break
+		}
+		if c+1 < last && h.q[c+1].before(&h.q[c]) {
+			c++
+		}
+		if !h.q[c].before(&h.q[i]) {
+			break
+		}
+		h.q[i], h.q[c] = h.q[c], h.q[i]
+		i = c
+	}
+	return top.at, top.e
+}

@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"net/netip"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Directions of a node's traffic.
+const (
+	wayTx = iota
+	wayRx
+)
+
+var dirs = [2]trace.Dir{trace.Tx, trace.Rx}
+
+// network is what lies between ports.
+type network struct {
+	sim   *Sim
+	ports map[netip.Addr]*Node
+	watch func(Packet)
+	lost  uint64 // to an address that nobody has
+}
+
+// Packet is one that reaches a port, for whoever watches.
+type Packet struct {
+	Time     int64 // nanoseconds since the start
+	Src, Dst netip.Addr
+	Data     []byte // BTH to ICRC; borrowed for the call
+}
+
+func (n *network) init(s *Sim) { n.sim, n.ports = s, make(map[netip.Addr]*Node) }
+
+func (n *network) add(x *Node, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		n.ports[a] = x
+	}
+}
+
+// Watch has f called for every packet that reaches a port, after faults.
+func (s *Sim) Watch(f func(Packet)) { s.net.watch = f }
+
+// Lost returns how many datagrams went to an address that no node has.
+func (s *Sim) Lost() uint64 { return s.net.lost }
+
+// send breaks a burst up as tx faults and Config.Single demand, and puts its
+// pieces on the line. What no fault touches stays together.
+func (n *Node) send(b *wire.Burst) {
+	f := b.Flow
+	d := wire.Datagram{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, TOS: f.TOS, TTL: f.TTL}
+	if f.Src.Is4() && !n.sim.cfg.HideIDs {
+		d.IDKnown, d.Flags = true, wire.FlagDF
+	}
+	var run *event // clean segments so far
+	for i := range b.Segs {
+		if run == nil {
+			run = n.sim.events.get()
+			run.d = d
+			if d.IDKnown {
+				run.d.ID = uint16(i)
+			}
+		}
+		at := len(run.buf)
+		run.buf = b.AppendSegment(run.buf, i)
+		if n.inj != nil {
+			pkt := run.buf[at:]
+			dec := n.inj.Process(n.sim.now, trace.Tx, pkt, len(pkt))
+			if dec.Effects != 0 {
+				one := run.d
+				if d.IDKnown {
+					one.ID = uint16(i)
+				}
+				one.Payload = pkt
+				n.broken(wayTx, &one, nil, &dec)
+				run.buf = run.buf[:at]
+				run = n.flush(run)
+				continue
+			}
+		}
+		if at == 0 {
+			run.d.SegLen = len(run.buf)
+		}
+		due := n.passed(wayTx)
+		if due || n.sim.cfg.Single {
+			run = n.flush(run)
+		}
+		if due {
+			n.letGo(wayTx)
+		}
+	}
+	n.flush(run)
+}
+
+// flush puts a run on the line, unless it is empty.
+func (n *Node) flush(run *event) *event {
+	if run == nil {
+		return nil
+	}
+	if len(run.buf) == 0 {
+		n.sim.events.put(run)
+		return nil
+	}
+	if run.d.SegLen >= len(run.buf) {
+		run.d.SegLen = 0
+	}
+	n.transmit(run)
+	return nil
+}
+
+// transmit gives an event with a datagram in buf its time of arrival.
+func (n *Node) transmit(e *event) {
+	s := n.sim
+	n.line = max(n.line, s.now)
+	if s.cfg.Rate > 0 {
+		n.line += int64(len(e.buf)) * 8 * 1e9 / s.cfg.Rate
+	}
+	to := s.net.ports[e.d.Dst]
+	if to == nil {
+		s.net.lost++
+		s.events.put(e)
+		return
+	}
+	e.d.Payload = e.buf
+	e.kind, e.lane = evArrive, to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)]
+	s.events.push(n.line+int64(s.cfg.Latency), e)
+}
+
+// broken does to one packet what a fault decided. d is borrowed; lane is where
+// a received one goes.
+func (n *Node) broken(way int, d *wire.Datagram, to *lane, dec *fault.Decision) {
+	if dec.Lost {
+		return
+	}
+	dec.Flip(d.Payload)
+	if dec.Effects.Has(fault.CE) {
+		d.TOS |= 3
+	}
+	if dec.Held() {
+		n.hold(way, d, to, dec)
+		return
+	}
+	for range 1 + dec.Copies {
+		n.onward(way, d, to)
+	}
+	if n.passed(way) {
+		n.letGo(way)
+	}
+}
+
+// onward lets a packet go on its way, a copy of it.
+func (n *Node) onward(way int, d *wire.Datagram, to *lane) {
+	e := n.sim.events.get()
+	e.buf = append(e.buf, d.Payload...)
+	e.d = *d
+	if way == wayTx {
+		n.transmit(e)
+		return
+	}
+	e.d.Payload = e.buf
+	to.take(e)
+}
+
+func (n *Node) hold(way int, d *wire.Datagram, to *lane, dec *fault.Decision) {
+	if n.holds[way] == nil {
+		n.holds[way] = fault.NewHold[held](maxHeld)
+	}
+	p := n.holds[way].Put(dec)
+	if p == nil {
+		return // lost, as the grammar of faults says
+	}
+	p.Pkt = append(p.Pkt, d.Payload...)
+	p.Meta = held{d: *d, lane: to, more: dec.Copies}
+	n.plan(way)
+}
+
+// passed tells held packets that one went by, and reports whether some are due
+// for that.
+func (n *Node) passed(way int) (due bool) {
+	h := n.holds[way]
+	if h == nil || h.Len() == 0 {
+		return false
+	}
+	h.Passed()
+	return h.Next() <= n.sim.now
+}
+
+// plan has release called when the next held packet is due.
+func (n *Node) plan(way int) {
+	at := max(n.holds[way].Next(), n.sim.now)
+	if at >= n.due[way] {
+		return
+	}
+	n.due[way] = at
+	e := n.sim.events.get()
+	e.kind, e.lane, e.way = evRelease, n.lanes[0], way
+	n.sim.events.push(at, e)
+}
+
+// release is the event that plan planned.
+func (n *Node) release(way int) {
+	if n.sim.now >= n.due[way] {
+		n.due[way] = never
+		n.letGo(way)
+	}
+}
+
+// letGo sends held packets that are due on their way.
+func (n *Node) letGo(way int) {
+	h := n.holds[way]
+	for p := h.Pop(n.sim.now); p != nil; p = h.Pop(n.sim.now) {
+		d := p.Meta.d
+		d.Payload = p.Pkt
+		for range 1 + p.Meta.more {
+			n.onward(way, &d, p.Meta.lane)
+		}
+		h.Free(p)
+	}
+	if h.Len() > 0 {
+		n.plan(way)
+	}
+}
+
+// arrive has a datagram reach the node: rx faults, then the lane.
+func (n *Node) arrive(e *event) {
+	if n.inj == nil {
+		e.lane.take(e)
+		return
+	}
+	for i := range e.d.Segments() {
+		one := e.d
+		one.SegLen, one.Payload = 0, e.d.Segment(i)
+		if one.IDKnown {
+			one.ID += uint16(i)
+		}
+		dec := n.inj.Process(n.sim.now, dirs[wayRx], one.Payload, len(one.Payload))
+		if dec.Effects != 0 {
+			n.broken(wayRx, &one, e.lane, &dec)
+			continue
+		}
+		n.onward(wayRx, &one, e.lane)
+		if n.passed(wayRx) {
+			n.letGo(wayRx)
+		}
+	}
+	n.sim.events.put(e)
+}
+
+// take lends an event with a datagram to the lane.
+func (l *lane) take(e *event) {
+	if w := l.node.sim.net.watch; w != nil {
+		for i := range e.d.Segments() {
+			w(Packet{Time: l.node.sim.now, Src: e.d.Src, Dst: e.d.Dst, Data: e.d.Segment(i)})
+		}
+	}
+	l.in = append(l.in, e)
+	l.stepAt(l.node.sim.now)
+}

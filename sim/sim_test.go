@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gorxe/gorxe/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func leUint64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
+
+func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
+
+// two returns a network of two nodes with a connection.
+func two(t testing.TB, cfg Config) (s *Sim, a, b *peer) {
+	t.Helper()
+	s, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	open := func() *peer {
+		n, err := s.Add(NodeConfig{})
+		require.NoError(t, err)
+		p := &peer{node: n}
+		p.pd, err = n.Ctx.AllocPD()
+		require.NoError(t, err)
+		p.cq, err = n.Ctx.CreateCQ(verbs.CQConfig{Depth: 256})
+		require.NoError(t, err)
+		p.qp, err = p.pd.CreateQP(verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq})
+		require.NoError(t, err)
+		p.mr, err = p.pd.AllocMR(1<<20, verbs.AccessAll)
+		require.NoError(t, err)
+		return p
+	}
+	a, b = open(), open()
+	require.NoError(t, Connect(a.node, b.node, a.qp, b.qp, Conn{}))
+	return s, a, b
+}
+
+func write(t testing.TB, a, b *peer, n int) {
+	_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, n)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Flags: verbs.SendSignaled}})
+	require.NoError(t, err)
+}
+
+// done runs until a has a completion and returns the time it took.
+func done(t testing.TB, s *Sim, a *peer) (verbs.WC, time.Duration) {
+	t.Helper()
+	start := s.Now()
+	var wc [1]verbs.WC
+	require.True(t, s.RunUntil(func() bool { return a.cq.Poll(wc[:]) == 1 }, start+time.Hour))
+	return wc[0], s.Now() - start
+}
+
+// TestTime: latency and rate are what they say, to the nanosecond.
+func TestTime(t *testing.T) {
+	s, a, b := two(t, Config{Latency: 5 * time.Microsecond})
+	write(t, a, b, 8)
+	_, d := done(t, s, a)
+	require.Equal(t, 10*time.Microsecond, d, "there and back")
+
+	s, a, b = two(t, Config{Latency: 5 * time.Microsecond, Rate: 1e9})
+	write(t, a, b, 8)
+	_, d = done(t, s, a)
+	// WRITE: BTH 12, RETH 16, data 8, ICRC 4; ACK: BTH 12, AETH 4, ICRC 4.
+	require.Equal(t, 10*time.Microsecond+(40+20)*8, d)
+}
+
+// TestTimeoutOnTime: a request to nobody fails after its retries, on virtual
+// time and in no time.
+func TestTimeoutOnTime(t *testing.T) {
+	s, a, b := two(t, Config{Faults: "tx drop"})
+	write(t, a, b, 8)
+	c, d := done(t, s, a)
+	require.Equal(t, verbs.WCRetryExcErr, c.Status)
+	const unit = 4096 * time.Nanosecond << 14
+	require.GreaterOrEqual(t, d, 8*unit)
+	require.LessOrEqual(t, d, 32*unit)
+	require.True(t, s.Quiet() || s.events.next() > 0)
+}
+
+// TestFaultsCount: what rules say happens to packets happens to them.
+func TestFaultsCount(t *testing.T) {
+	for _, c := range []struct {
+		rules string
+		check func(a, b *peer, count func(*peer, string) uint64)
+	}{
+		{"tx drop opcode=RC_WRITE_MIDDLE every=10 limit=3", func(a, b *peer, count func(*peer, string) uint64) {
+			require.Equal(t, uint64(3), a.node.Faults()[0].Lost)
+			require.Positive(t, count(a, "repeated_requests"))
+		}},
+		{"tx corrupt opcode=RC_WRITE_* limit=4", func(a, b *peer, count func(*peer, string) uint64) {
+			require.Equal(t, uint64(4), count(b, "icrc_error"))
+		}},
+		{"tx dup opcode=RC_WRITE_MIDDLE limit=5", func(a, b *peer, count func(*peer, string) uint64) {
+			require.Equal(t, uint64(5), count(b, "duplicate_request"))
+		}},
+		{"tx reorder opcode=RC_WRITE_MIDDLE limit=1 by=2", func(a, b *peer, count func(*peer, string) uint64) {
+			require.Positive(t, count(b, "out_of_sequence"))
+		}},
+		{"rx delay 20us opcode=RC_ACK", func(a, b *peer, count func(*peer, string) uint64) {
+			require.Zero(t, count(a, "repeated_requests"))
+		}},
+	} {
+		s, a, b := two(t, Config{Faults: c.rules})
+		count := func(p *peer, name string) uint64 {
+			m, err := p.node.Ctx.Counters()
+			require.NoError(t, err)
+			return m[name]
+		}
+		write(t, a, b, 1<<20)
+		wc, _ := done(t, s, a)
+		require.NoError(t, wc.Err(), c.rules)
+		s.Run(s.Now() + time.Second)
+		c.check(a, b, count)
+	}
+}
+
+// TestDeterminism: the same seed is the same run, packet for packet, and
+// another is not.
+func TestDeterminism(t *testing.T) {
+	run := func(seed uint64) (uint64, time.Duration, uint64) {
+		h := fnv.New64a()
+		s, a, b := two(t, Config{Seed: seed, Faults: "drop 2%; dup 2%; reorder 2%; delay 1us..50us 5%"})
+		s.Watch(func(p Packet) {
+			var w [8]byte
+			binary.LittleEndian.PutUint64(w[:], uint64(p.Time))
+			h.Write(w[:])
+			h.Write(p.Data[:12])
+		})
+		for range 5 {
+			write(t, a, b, 300000)
+			done(t, s, a)
+		}
+		return h.Sum64(), s.Now(), s.Events
+	}
+	h1, t1, e1 := run(1)
+	h2, t2, e2 := run(1)
+	require.Equal(t, h1, h2)
+	require.Equal(t, t1, t2)
+	require.Equal(t, e1, e2)
+	h3, _, _ := run(2)
+	require.NotEqual(t, h1, h3)
+}
+
+// TestHeap pops in the order of time, then of pushing.
+func TestHeap(t *testing.T) {
+	var h heap
+	for i := range 1000 {
+		e := h.get()
+		e.way = i
+		h.push(int64(i*7919%31), e)
+	}
+	at, way := int64(-1), -1
+	for h.next() != never {
+		n, e := h.pop()
+		require.GreaterOrEqual(t, n, at)
+		if n == at {
+			require.Greater(t, e.way, way)
+		}
+		at, way = n, e.way
+		h.put(e)
+	}
+}
+
+// TestErrors: a rule that cannot be read, a node that nobody has.
+func TestErrors(t *testing.T) {
+	_, err := New(Config{Faults: "explode"})
+	require.ErrorContains(t, err, "faults")
+	s, a, b := two(t, Config{})
+	_, err = s.Add(NodeConfig{Faults: "explode"})
+	require.ErrorContains(t, err, "faults")
+	require.ErrorContains(t, Connect(a.node, b.node, a.qp, b.qp, Conn{GID: 2}), "GID index 2")
+}
+
+// BenchmarkPackets says how much of a network a second of work simulates.
+func BenchmarkPackets(b *testing.B) {
+	s, x, y := two(b, Config{})
+	n := uint64(0)
+	s.Watch(func(Packet) { n++ })
+	var wc [1]verbs.WC
+	for b.Loop() {
+		write(b, x, y, 1<<18)
+		s.RunUntil(func() bool { return x.cq.Poll(wc[:]) == 1 }, time.Hour)
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "packets/s")
+}
