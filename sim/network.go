@@ -73,10 +73,11 @@ func (n *Node) send(b *wire.Burst) {
 				if d.IDKnown {
 					one.ID = uint16(i)
 				}
-				one.Payload = pkt
-				n.broken(wayTx, &one, nil, &dec)
+				n.odd = append(n.odd[:0], pkt...)
+				one.Payload = n.odd
 				run.buf = run.buf[:at]
-				run = n.flush(run)
+				run = n.flush(run) // went before it
+				n.broken(wayTx, &one, nil, &dec)
 				continue
 			}
 		}

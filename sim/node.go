@@ -32,6 +32,7 @@ type Node struct {
 	holds [2]*fault.Hold[held] // by direction, made when needed
 	due   [2]int64             // when a release event comes
 	line  int64                // when the line has sent all it has
+	odd   []byte               // a packet that a fault hit
 }
 
 // held is what a packet that a fault holds needs besides its octets.
