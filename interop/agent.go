@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/gorxe/gorxe/interop/peer"
+	"github.com/gorxe/gorxe/interop/rig"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// agentFlag starts this program as an agent: the process that is our side of
+// a case, inside the namespace, perhaps without privileges. Its one argument
+// is an order as JSON, its answer a line of JSON.
+const agentFlag = "-agent"
+
+// order tells an agent what to do.
+type order struct {
+	Case  Case
+	Guest int // its number
+	SGID  int // of the guest, for the case's family
+	Host  int // our number
+}
+
+// answer is what an agent says in the end.
+type answer struct {
+	Error    string            `json:"error,omitempty"`
+	Note     string            `json:"note,omitempty"`
+	Counters map[string]uint64 `json:"counters,omitempty"` // of our device
+}
+
+// ourRules break our traffic both ways.
+const ourRules = "tx drop 2%; rx drop 2%; tx dup 1%; rx dup 1%; tx reorder 2%; rx reorder 2%"
+
+// agent carries out an order. It returns the exit status of the process: the
+// answer holds a case's failure, a status is for an agent that could not try.
+func agent(text string) int {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		return 2
+	}
+	var a answer
+	if err := a.carryOut(context.Background(), &o); err != nil {
+		a.Error = err.Error()
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(a); err != nil {
+		return 2
+	}
+	return 0
+}
+
+func (a *answer) carryOut(ctx context.Context, o *order) error {
+	run, ok := procedures[o.Case.What]
+	if !ok {
+		return fmt.Errorf("no procedure %q", o.Case.What)
+	}
+	far, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	guest := &end{side: kernel{far}, addr: far.GID().Addr()}
+	w := &world{ctx: ctx, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU)))}
+	if o.Case.Group == groupFaults {
+		w.timeout = 14
+	}
+
+	var us *end
+	var dev *verbs.Context
+	if o.Case.Link == linkReference {
+		near, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+		if err != nil {
+			return err
+		}
+		defer near.Close()
+		us = &end{side: kernel{near}, addr: guest.addr}
+	} else {
+		rules := ""
+		if o.Case.Where == "ours" {
+			rules = ourRules
+		}
+		s, err := openOurs(o.Case.Link, rules)
+		if err != nil {
+			return err
+		}
+		dev = s.dev
+		us = &end{side: s, addr: netip.MustParseAddr(hostAddr(o.Host, o.Case.Family))}
+	}
+
+	w.req, w.rsp = us, guest
+	if o.Case.Role == Server {
+		w.req, w.rsp = guest, us
+	}
+	w.req.name, w.rsp.name = "requester", "responder"
+	w.lost = func() (uint64, uint64, error) { return lostPackets(ctx, o, dev) }
+	err = run(w)
+	a.Note = w.note
+	if dev != nil {
+		var cerr error
+		a.Counters, cerr = dev.Counters()
+		err = errors.Join(err, cerr, dev.Close())
+	}
+	return err
+}
+
+func hostAddr(n, family int) string {
+	if family == 6 {
+		return rig.Addr6(n)
+	}
+	return rig.Addr(n)
+}
+
+// lostPackets says how many packets were lost towards the guest and from it, by
+// the counters of who loses them: the guest's queueing disciplines; or ours,
+// where every packet sent or received that the link under the rules did not
+// see, or did see, was lost between.
+func lostPackets(ctx context.Context, o *order, dev *verbs.Context) (to, from uint64, err error) {
+	switch o.Case.Where {
+	case "guest":
+		return netemLosses(ctx, o.Guest)
+	case "ours":
+		c, err := dev.Counters()
+		if err != nil {
+			return 0, 0, err
+		}
+		// Duplicates count against losses, so that these are lower bounds.
+		return sub(c["sent_pkts"], c["link_tx_packets"]), sub(c["link_rx_packets"], c["rcvd_pkts"]), nil
+	}
+	return 0, 0, errors.New("nobody loses packets in this case")
+}
+
+func sub(a, b uint64) uint64 { return a - min(a, b) }

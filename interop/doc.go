@@ -1,0 +1,27 @@
+// Command interop proves gorxe against the Linux kernel's Soft-RoCE. It boots
+// an emulated Debian guest (package rig), puts our side into a network
+// namespace on the same bridge, and runs a list of cases in both roles:
+//
+//	go run ./interop             every case (needs root; about 15 minutes)
+//	go run ./interop -smoke      a few of each kind, in CI (6 minutes with the build of the guest)
+//	go run ./interop -list       what there is
+//	go run ./interop -run 'pingpong.*mtu256.*udp'
+//	go run ./interop -reference  the kernel against itself: what it does where we should do the same
+//
+// Three groups of cases:
+//
+//   - pingpong: ibv_rc_pingpong in the guest against rxe pingpong rc;
+//   - verbs: a program on the API (this one, started again inside the
+//     namespace) against verbs_peer.py in the guest, with every octet compared;
+//   - faults: the same with loss, duplication and reordering, made by netem in
+//     the guest or by link/fault on our side.
+//
+// A role is ours: as client we connect and are the requester. Link packet runs
+// as root, link udp as uid 65534 without any capability. After each case the
+// guest's counters of errors must not have moved, faults aside. Progress is a
+// line for each case, -json writes it all for programs, and the exit status is
+// 0 when every case passed.
+//
+// Cases are the table in cases.go; procedures on verbs are written once, in
+// terms of a requester and a responder, and know neither role nor link.
+package main

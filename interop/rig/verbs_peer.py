@@ -1,0 +1,165 @@
+"""verbs_peer.py [PORT]: a verbs endpoint driven by JSON lines over TCP, for tests that need
+exact control of what the kernel's Soft-RoCE does. One connection, one endpoint: one device,
+one PD, one CQ, any number of QPs and MRs. Every request is {"op": NAME, ...}, every reply
+{"ok": true, ...} or {"ok": false, "error": TEXT}. Lengths and offsets in bytes, data as hex,
+immediate data as the number that travels in network order. When the connection ends,
+everything the endpoint made is destroyed.
+
+  hello    sgid? (default 1)                       -> gid
+  mr       size, access?                           -> mr, addr, rkey, lkey
+  poke     mr, off, data | peek mr, off, len       -> data
+  srq      max_wr                                  -> srq
+  qp       type rc|uc|ud, srq?, max_wr?            -> qp, qpn   (RESET)
+  connect  qp, dest_qpn, dgid, rq_psn, sq_psn, mtu 256..4096, timeout, retry, rnr_retry,
+           min_rnr, rd_atomic, qkey, access?       (through INIT and RTR to RTS)
+  state    qp                                      -> state (0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR), sq_psn, rq_psn
+  modify   qp, to reset|sqd|err                    (state change)
+  destroy  qp
+  recv     qp|srq, mr, off, len, id
+  send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id,
+           raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence (default signaled),
+           dest_qpn, dgid, qkey (ud)
+  poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags}]
+  counters                                         -> name: value (the port's hw_counters)
+"""
+import ipaddress, json, os, socket, socketserver, sys, time
+import pyverbs.enums as e
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.mr import MR
+from pyverbs.cq import CQ
+from pyverbs.srq import SRQ, SrqInitAttr, SrqAttr
+from pyverbs.qp import QP, QPCap, QPInitAttr, QPAttr
+from pyverbs.addr import AHAttr, GlobalRoute, AH, GID
+from pyverbs.wr import SGE, SendWR, RecvWR
+
+FULL = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
+TYPES = dict(rc=e.IBV_QPT_RC, uc=e.IBV_QPT_UC, ud=e.IBV_QPT_UD)
+CODES = dict(send=e.IBV_WR_SEND, send_imm=e.IBV_WR_SEND_WITH_IMM, send_inv=e.IBV_WR_SEND_WITH_INV, write=e.IBV_WR_RDMA_WRITE,
+             write_imm=e.IBV_WR_RDMA_WRITE_WITH_IMM, read=e.IBV_WR_RDMA_READ,
+             fadd=e.IBV_WR_ATOMIC_FETCH_AND_ADD, cswap=e.IBV_WR_ATOMIC_CMP_AND_SWP)
+FLAGS = dict(signaled=e.IBV_SEND_SIGNALED, solicited=e.IBV_SEND_SOLICITED, fence=e.IBV_SEND_FENCE)
+MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
+
+
+class Endpoint:
+    def __init__(self):
+        self.ctx = Context(name='rxe0'); self.pd = PD(self.ctx); self.cq = CQ(self.ctx, 1024)
+        self.mrs, self.qps, self.srqs, self.types, self.keep = [], [], [], [], []
+
+    def hello(self, sgid=1):
+        self.sgid = sgid
+        return dict(gid=str(self.ctx.query_gid(1, sgid)))
+
+    def mr(self, size, access=FULL):
+        m = MR(self.pd, size, access); self.mrs.append(m)
+        return dict(mr=len(self.mrs) - 1, addr=m.buf, rkey=m.rkey, lkey=m.lkey)
+
+    def poke(self, mr, off, data):
+        b = bytes.fromhex(data); self.mrs[mr].write(b, len(b), off)
+
+    def peek(self, mr, off, len):
+        return dict(data=self.mrs[mr].read(len, off).hex())
+
+    def srq(self, max_wr=64):
+        self.srqs.append(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=max_wr)))); return dict(srq=len(self.srqs) - 1)
+
+    def qp(self, type='rc', srq=None, max_wr=64):
+        i = QPInitAttr(qp_type=TYPES[type], scq=self.cq, rcq=self.cq, cap=QPCap(max_wr, max_wr, 8, 8), sq_sig_all=0,
+                       srq=None if srq is None else self.srqs[srq])
+        q = QP(self.pd, i); self.qps.append(q); self.types.append(type)
+        return dict(qp=len(self.qps) - 1, qpn=q.qp_num)
+
+    def ah(self, dgid):
+        return AHAttr(gr=GlobalRoute(dgid=GID(ipaddress.IPv6Address(dgid).exploded), sgid_index=self.sgid), is_global=1, port_num=1)
+
+    def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
+                min_rnr=12, rd_atomic=4, qkey=0x11111111, access=FULL):
+        q, t = self.qps[qp], self.types[qp]
+        a = QPAttr(); a.port_num = 1; a.qkey = qkey
+        if t != 'ud': a.qp_access_flags = access
+        q.to_init(a)
+        if t != 'ud':
+            a.path_mtu = MTUS[mtu]; a.dest_qp_num = dest_qpn; a.rq_psn = rq_psn; a.ah_attr = self.ah(dgid)
+            if t == 'rc': a.max_dest_rd_atomic = rd_atomic; a.min_rnr_timer = min_rnr
+        a.sq_psn = sq_psn
+        if t == 'rc': a.timeout = timeout; a.retry_cnt = retry; a.rnr_retry = rnr_retry; a.max_rd_atomic = rd_atomic
+        q.to_rts(a)
+
+    def state(self, qp):
+        a, _ = self.qps[qp].query(e.IBV_QP_STATE | e.IBV_QP_SQ_PSN | e.IBV_QP_RQ_PSN)
+        return dict(state=int(a.qp_state), sq_psn=a.sq_psn, rq_psn=a.rq_psn)
+
+    def modify(self, qp, to):
+        a = QPAttr(); a.qp_state = dict(reset=e.IBV_QPS_RESET, sqd=e.IBV_QPS_SQD, err=e.IBV_QPS_ERR)[to]
+        self.qps[qp].modify(a, e.IBV_QP_STATE)
+
+    def destroy(self, qp):
+        self.qps[qp].close()
+
+    def recv(self, mr=0, off=0, len=0, id=0, qp=None, srq=None):
+        m = self.mrs[mr]
+        w = RecvWR(wr_id=id, num_sge=1, sg=[SGE(m.buf + off, len, m.lkey)]); self.keep.append(w)
+        self.srqs[srq].post_recv(w) if srq is not None else self.qps[qp].post_recv(w)
+
+    def send(self, qp, code, mr=0, off=0, len=0, id=0, raddr=0, rkey=0, imm=0, add=0, compare=0, swap=0,
+             flags=('signaled',), dest_qpn=0, dgid=None, qkey=0x11111111):
+        m = self.mrs[mr]; f = 0
+        for x in flags: f |= FLAGS[x]
+        w = SendWR(wr_id=id, opcode=CODES[code], num_sge=1, sg=[SGE(m.buf + off, len, m.lkey)], send_flags=f, imm_data=socket.htonl(imm))
+        if code in ('write', 'write_imm', 'read'): w.set_wr_rdma(rkey, raddr)
+        if code == 'fadd': w.set_wr_atomic(rkey, raddr, add, 0)
+        if code == 'cswap': w.set_wr_atomic(rkey, raddr, compare, swap)
+        if self.types[qp] == 'ud':
+            ah = AH(self.pd, attr=self.ah(dgid)); self.keep.append(ah); w.set_wr_ud(ah, dest_qpn, qkey)
+        self.keep.append(w); self.qps[qp].post_send(w)
+
+    def poll(self, n=1, ms=5000):
+        out, end = [], time.time() + ms / 1000
+        while len(out) < n:
+            k, ws = self.cq.poll(1)
+            if not k:
+                if time.time() >= end: break
+                time.sleep(0.0003)  # the NIC is software on this same processor: let it run
+            else:
+                w = ws[0]
+                out.append(dict(id=w.wr_id, status=int(w.status), opcode=int(w.opcode), len=w.byte_len,
+                                vendor=w.vendor_err, imm=socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags)))
+        return dict(wc=out)
+
+    def close(self):
+        for x in self.qps + self.srqs + self.mrs + [self.cq, self.pd, self.ctx]:
+            x.close()
+
+    def counters(self):
+        d = '/sys/class/infiniband/rxe0/ports/1/hw_counters'
+        return {n: int(open(f'{d}/{n}').read()) for n in os.listdir(d)}
+
+
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        ep = Endpoint()
+        try:
+            self.serve(ep)
+        except OSError:  # the driver went away
+            pass
+        finally:
+            ep.close()
+
+    def serve(self, ep):
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for line in self.rfile:
+            try:
+                r = json.loads(line); out = getattr(ep, r.pop('op'))(**r) or {}
+                out['ok'] = True
+            except Exception as x:  # the test on the other side decides what an error means
+                out = dict(ok=False, error=f'{type(x).__name__}: {x}')
+            self.wfile.write((json.dumps(out) + '\n').encode())
+
+
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+
+
+if __name__ == '__main__':
+    Server(('0.0.0.0', int(sys.argv[1]) if len(sys.argv) > 1 else 7001), Handler).serve_forever()

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorxe/gorxe/interop/peer"
+	"github.com/gorxe/gorxe/interop/rig"
+)
+
+// Numbers on the bridge, the last part of addresses.
+const (
+	guestNumber = 2
+	hostNumber  = 100
+)
+
+// caseLimit bounds a case of the groups verbs and faults.
+const caseLimit = 150 * time.Second
+
+// runner runs cases. It lives in the namespace of the bridge.
+type runner struct {
+	rig     *rig.Rig
+	guest   int
+	host    int
+	ns      string         // our side's namespace
+	self    string         // this program, where any user can read it
+	rxe     string         // the tool
+	pcap    string         // folder for captures, or ""
+	sgid    map[int]int    // the guest's GID index, by family
+	ourGID6 int            // our GID index of IPv6
+	port    int            // of the last pingpong
+	watch   *peer.Endpoint // for counters
+	kernel  string         // the guest's
+	log     io.Writer
+}
+
+// newRunner finds out what it needs of the guest.
+func newRunner(ctx context.Context, r *runner) (*runner, error) {
+	r.guest, r.host, r.port, r.ourGID6 = guestNumber, hostNumber, 18515, 2
+	if err := r.meet(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// meet learns about a guest that has booted. Its GIDs: 0 is of the link-local
+// address, the others in the order that addresses were given.
+func (r *runner) meet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	out, err := rig.Exec(ctx, r.guest, "uname -r; cd /sys/class/infiniband/rxe0/ports/1/gids; for i in 0 1 2 3 4 5; do cat $i; done")
+	if err != nil {
+		return err
+	}
+	l := strings.Fields(out)
+	r.kernel, r.sgid = l[0], map[int]int{}
+	for i, gid := range l[1:] {
+		ip := net.ParseIP(gid)
+		for _, fam := range []int{4, 6} {
+			if ip.Equal(net.ParseIP(hostAddr(r.guest, fam))) {
+				r.sgid[fam] = i
+			}
+		}
+	}
+	if len(r.sgid) != 2 {
+		return fmt.Errorf("the guest's GIDs are %v", l[1:])
+	}
+	for {
+		r.watch, err = peer.Dial(ctx, net.JoinHostPort(rig.Addr(r.guest), strconv.Itoa(peer.Port)), r.sgid[4])
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond) // python is still starting
+	}
+}
+
+// Result is the outcome of a case.
+type Result struct {
+	Name    string            `json:"name"`
+	Case    Case              `json:"case"`
+	OK      bool              `json:"ok"`
+	Error   string            `json:"error,omitempty"`
+	Note    string            `json:"note,omitempty"`
+	Seconds float64           `json:"seconds"`
+	Guest   map[string]uint64 `json:"guest_counters,omitempty"` // what moved
+	Ours    map[string]uint64 `json:"our_counters,omitempty"`
+}
+
+// run does a case, twice when the guest died of the first try: emulated ones
+// do so now and then, of themselves.
+func (r *runner) run(ctx context.Context, c *Case) Result {
+	res := r.try(ctx, c)
+	if res.OK || ctx.Err() != nil {
+		return res
+	}
+	why := r.guestTrouble(ctx)
+	if why == "" {
+		return res
+	}
+	fmt.Fprintf(r.log, "guest %d has to be started again (%s), after: %s\n", r.guest, why, res.Error)
+	if err := r.restart(ctx); err != nil {
+		res.Error += "; " + err.Error()
+		return res
+	}
+	res = r.try(ctx, c)
+	res.Note = strings.TrimSpace(res.Note + "; second try, the guest had died of the first: " + why)
+	return res
+}
+
+// guestTrouble says why the guest is no good any more, or "".
+func (r *runner) guestTrouble(ctx context.Context) string {
+	if why := r.rig.Panicked(r.guest); why != "" {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if _, err := rig.Exec(ctx, r.guest, "true"); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (r *runner) restart(ctx context.Context) error {
+	_ = r.watch.Close()
+	if err := r.rig.Restart(ctx, r.guest); err != nil {
+		return err
+	}
+	return r.meet(ctx)
+}
+
+// try does a case once.
+func (r *runner) try(ctx context.Context, c *Case) Result {
+	res := Result{Name: c.Name(), Case: *c}
+	begin := time.Now()
+	stop, err := r.capture(c)
+	if err == nil {
+		err = r.judge(ctx, c, &res)
+		stop()
+	}
+	res.Seconds = time.Since(begin).Seconds()
+	res.OK = err == nil
+	if err != nil {
+		res.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return res
+}
+
+// judge does a case between two looks at the guest's counters.
+func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
+	before, err := r.watch.Counters()
+	if err != nil {
+		return err
+	}
+	if c.Group == groupPingpong {
+		res.Note, err = r.pingpong(ctx, c)
+	} else {
+		err = r.agent(ctx, c, res)
+	}
+	after, cerr := r.watch.Counters()
+	if cerr != nil {
+		return errors.Join(err, cerr)
+	}
+	res.Guest = map[string]uint64{}
+	for k, v := range after {
+		if d := v - before[k]; d != 0 {
+			res.Guest[k] = d
+		}
+	}
+	if c.Group != groupFaults {
+		err = errors.Join(err, clean(res.Guest))
+	}
+	return err
+}
+
+// quiet are the guest's counters that a whole network leaves alone.
+var quiet = []string{"out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "send_err"}
+
+// clean checks what moved among the guest's counters.
+func clean(moved map[string]uint64) error {
+	var bad []string
+	for _, k := range quiet {
+		if n := moved[k]; n != 0 {
+			bad = append(bad, fmt.Sprintf("%s %d", k, n))
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("the guest's counters moved: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// agent has this program do a case in our namespace.
+func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
+	ctx, cancel := context.WithTimeout(ctx, caseLimit)
+	defer cancel()
+	text, err := json.Marshal(order{Case: *c, Guest: r.guest, SGID: r.sgid[c.Family], Host: r.host})
+	if err != nil {
+		return err
+	}
+	if c.Where == "guest" {
+		if _, err := rig.Exec(ctx, r.guest, netemUp); err != nil {
+			_, _ = rig.Exec(ctx, r.guest, netemDown)
+			return err
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_, _ = rig.Exec(ctx, r.guest, netemDown)
+		}()
+	}
+	p, err := r.start(ctx, c.Link, r.self, agentFlag, string(text))
+	if err != nil {
+		return err
+	}
+	err = p.wait()
+	out := p.out.Bytes()
+	i := slices.Index(out, '{')
+	var a answer
+	if err != nil || i < 0 || json.Unmarshal(out[i:], &a) != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("not done in %v", caseLimit)
+		}
+		return fmt.Errorf("our process: %w: %s", err, tail(string(out)))
+	}
+	res.Note, res.Ours = a.Note, a.Counters
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return nil
+}
+
+// capture records the guest's RoCE packets of a case, if that was asked for.
+func (r *runner) capture(c *Case) (stop func(), err error) {
+	if r.pcap == "" {
+		return func() {}, nil
+	}
+	file := filepath.Join(r.pcap, strings.ReplaceAll(c.Name(), "/", "-")+".pcap")
+	cmd := exec.Command("tcpdump", "-i", fmt.Sprintf("tap%d", r.guest), "-s", "0", "-U", "-w", file, "udp port 4791")
+	says, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := says.Read(make([]byte, 256)); err != nil { // "listening on"
+		return nil, fmt.Errorf("tcpdump: %w", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, says) }()
+	return func() {
+		time.Sleep(100 * time.Millisecond) // the last packets are on their way to the file
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}, nil
+}

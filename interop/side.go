@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/interop/peer"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// side is one end of a case: gorxe, or the kernel through verbs_peer.
+type side interface {
+	regMR(size int) (memory, error)
+	createQP() (queue, error)
+	// poll returns n completions, or fewer after wait.
+	poll(n int, wait time.Duration) ([]verbs.WC, error)
+}
+
+// memory is a registered region of a side.
+type memory interface {
+	Addr() uint64
+	RKey() uint32
+	Write(off int, b []byte) error
+	Read(off, n int) ([]byte, error)
+}
+
+// queue is an RC queue pair of a side.
+type queue interface {
+	local(peer netip.Addr, psn uint32) (verbs.Endpoint, error)
+	Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
+	State() (verbs.QPState, error)
+	send(*work) error
+	recv(*work) error
+}
+
+// work is a work request of either side, signaled.
+type work struct {
+	id       uint64
+	op       verbs.WROpcode
+	mem      memory
+	off, len int
+
+	remote    uint64
+	rkey      uint32
+	imm       uint32
+	add, swap uint64 // add is also what CmpSwap compares with
+}
+
+// kernel is a side in a guest.
+type kernel struct{ *peer.Endpoint }
+
+type kernelQP struct {
+	*peer.QP
+	gid verbs.GID
+}
+
+func (k kernel) regMR(size int) (memory, error) { return k.RegMR(size) }
+
+func (k kernel) createQP() (queue, error) {
+	q, err := k.CreateQP()
+	if err != nil {
+		return nil, err
+	}
+	return kernelQP{q, k.GID()}, nil
+}
+
+func (k kernel) poll(n int, wait time.Duration) ([]verbs.WC, error) { return k.Poll(n, wait) }
+
+func (q kernelQP) local(_ netip.Addr, psn uint32) (verbs.Endpoint, error) {
+	return verbs.Endpoint{QPN: q.QPN(), PSN: psn, GID: q.gid}, nil
+}
+
+func (q kernelQP) send(w *work) error { return q.Send(w.peer()) }
+func (q kernelQP) recv(w *work) error { return q.Recv(w.peer()) }
+
+func (w *work) peer() *peer.Work {
+	return &peer.Work{
+		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len,
+		RemoteAddr: w.remote, RKey: w.rkey, Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
+	}
+}
+
+// ours is a side on gorxe.
+type ours struct {
+	dev *verbs.Context
+	pd  *verbs.PD
+	cq  *verbs.CQ
+}
+
+type ourMR struct{ *verbs.MR }
+
+type ourQP struct{ *verbs.QP }
+
+// openOurs opens a device on eth0, with rules for faults.
+func openOurs(link, faults string) (*ours, error) {
+	dev, err := gorxe.Open(gorxe.Config{Interface: "eth0", Link: link, Faults: faults, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	o := &ours{dev: dev}
+	o.pd, err = dev.AllocPD()
+	if err == nil {
+		o.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 1024})
+	}
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return o, nil
+}
+
+func (o *ours) regMR(size int) (memory, error) {
+	m, err := o.pd.RegMR(make([]byte, size), verbs.AccessAll)
+	return ourMR{m}, err
+}
+
+func (o *ours) createQP() (queue, error) {
+	q, err := o.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64}})
+	return ourQP{q}, err
+}
+
+func (o *ours) poll(n int, wait time.Duration) ([]verbs.WC, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	wc, have := make([]verbs.WC, n), 0
+	for have < n {
+		k, err := o.cq.Wait(ctx, wc[have:])
+		have += k
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return wc[:have], nil
+}
+
+func (m ourMR) Write(off int, b []byte) error {
+	if n := copy(m.Bytes()[off:], b); n < len(b) {
+		return fmt.Errorf("%d octets do not fit at %d", len(b), off)
+	}
+	return nil
+}
+
+func (m ourMR) Read(off, n int) ([]byte, error) {
+	return append([]byte(nil), m.Bytes()[off:off+n]...), nil
+}
+
+func (q ourQP) local(peer netip.Addr, psn uint32) (verbs.Endpoint, error) {
+	e, err := q.Endpoint(peer)
+	e.PSN = psn
+	return e, err
+}
+
+func (q ourQP) State() (verbs.QPState, error) {
+	a, err := q.Query()
+	return a.State, err
+}
+
+func (q ourQP) send(w *work) error {
+	_, err := q.PostSend([]verbs.SendWR{{
+		ID: w.id, Opcode: w.op, Flags: verbs.SendSignaled, SGL: w.sgl(), RemoteAddr: w.remote, RKey: w.rkey,
+		Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
+	}})
+	return err
+}
+
+func (q ourQP) recv(w *work) error {
+	_, err := q.PostRecv([]verbs.RecvWR{{ID: w.id, SGL: w.sgl()}})
+	return err
+}
+
+func (w *work) sgl() []verbs.SGE {
+	return []verbs.SGE{w.mem.(ourMR).SGE(w.off, w.len)}
+}
