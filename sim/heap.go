@@ -20,6 +20,7 @@ type event struct {
 	call func()
 	d    wire.Datagram
 	buf  []byte
+	size int // of buf, by bufLen
 }
 
 // heap orders events by time, and those of one time by when they were pushed:
@@ -28,8 +29,11 @@ type event struct {
 type heap struct {
 	q    []item
 	seq  uint64
-	free []*event
+	free [3][]*event // by what their memory bears
 }
+
+// bufLen are the sizes of events' memory: none, a packet, a burst.
+var bufLen = [3]int{0, 8 << 10, 64 << 10}
 
 type item struct {
 	at  int64
@@ -39,20 +43,25 @@ type item struct {
 
 func (a *item) before(b *item) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
 
-// get returns an event to fill.
-func (h *heap) get() *event {
-	if n := len(h.free); n > 0 {
-		e := h.free[n-1]
-		h.free = h.free[:n-1]
+// get returns an event to fill, with room for n octets.
+func (h *heap) get(n int) *event {
+	size := 0
+	for size < len(bufLen)-1 && bufLen[size] < n {
+		size++
+	}
+	f := h.free[size]
+	if k := len(f); k > 0 {
+		e := f[k-1]
+		h.free[size] = f[:k-1]
 		return e
 	}
-	return new(event)
+	return &event{size: size, buf: make([]byte, 0, bufLen[size])}
 }
 
 // put takes an event back.
 func (h *heap) put(e *event) {
-	*e = event{buf: e.buf[:0]}
-	h.free = append(h.free, e)
+	*e = event{size: e.size, buf: e.buf[:0]}
+	h.free[e.size] = append(h.free[e.size], e)
 }
 
 // next returns the time of the first event, or never.

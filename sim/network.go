@@ -57,7 +57,7 @@ func (n *Node) send(b *wire.Burst) {
 	var run *event // clean segments so far
 	for i := range b.Segs {
 		if run == nil {
-			run = n.sim.events.get()
+			run = n.sim.events.get(b.Bytes())
 			run.d = d
 			if d.IDKnown {
 				run.d.ID = uint16(i)
@@ -153,7 +153,7 @@ func (n *Node) broken(way int, d *wire.Datagram, to *lane, dec *fault.Decision) 
 
 // onward lets a packet go on its way, a copy of it.
 func (n *Node) onward(way int, d *wire.Datagram, to *lane) {
-	e := n.sim.events.get()
+	e := n.sim.events.get(len(d.Payload))
 	e.buf = append(e.buf, d.Payload...)
 	e.d = *d
 	if way == wayTx {
@@ -195,7 +195,7 @@ func (n *Node) plan(way int) {
 		return
 	}
 	n.due[way] = at
-	e := n.sim.events.get()
+	e := n.sim.events.get(0)
 	e.kind, e.lane, e.way = evRelease, n.lanes[0], way
 	n.sim.events.push(at, e)
 }

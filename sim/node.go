@@ -119,7 +119,7 @@ func (l *lane) stepAt(at int64) {
 		return
 	}
 	l.at = at
-	e := l.node.sim.events.get()
+	e := l.node.sim.events.get(0)
 	e.kind, e.lane = evStep, l
 	l.node.sim.events.push(at, e)
 }

@@ -71,7 +71,7 @@ func (s *Sim) Now() time.Duration { return time.Duration(s.now) }
 
 // After calls f when d has passed.
 func (s *Sim) After(d time.Duration, f func()) {
-	e := s.events.get()
+	e := s.events.get(0)
 	e.kind, e.call = evCall, f
 	s.events.push(s.now+int64(d), e)
 }

@@ -152,7 +152,7 @@ func TestDeterminism(t *testing.T) {
 func TestHeap(t *testing.T) {
 	var h heap
 	for i := range 1000 {
-		e := h.get()
+		e := h.get(i * 60)
 		e.way = i
 		h.push(int64(i*7919%31), e)
 	}
@@ -164,6 +164,7 @@ func TestHeap(t *testing.T) {
 			require.Greater(t, e.way, way)
 		}
 		at, way = n, e.way
+		require.GreaterOrEqual(t, cap(e.buf), e.way*60)
 		h.put(e)
 	}
 }
