@@ -142,7 +142,7 @@ func (f *flow) draw() *op {
 		w.Flags |= verbs.SendFence
 	}
 	f.fenced = false
-	if r.IntN(3) > 0 || f.left == 1 {
+	if r.IntN(3) > 0 || f.left == 1 || len(f.ops) == 5 { // else nobody would hear that the rest is done
 		w.Flags |= verbs.SendSignaled
 	}
 	kinds := []verbs.WROpcode{verbs.WRSend, verbs.WRSendImm, verbs.WRWrite, verbs.WRWrite, verbs.WRWriteImm, verbs.WRRead, verbs.WRRead, verbs.WRFetchAdd, verbs.WRCmpSwap}
