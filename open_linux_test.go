@@ -10,15 +10,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/verbs"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Loopback addresses that no other package's tests use.
 const loA, loB = "127.47.91.1", "127.47.91.2"
