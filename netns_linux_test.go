@@ -74,10 +74,10 @@ func TestInterface(t *testing.T) {
 				}}))
 				a.wait()
 			}
+			m, mb := must(a.dev.Counters()), must(b.dev.Counters()) // and b's last step is over, for the race detector
 			require.Equal(t, a.mr.Bytes(), b.mr.Bytes())
-			m := must(a.dev.Counters())
 			require.Zero(t, m["retry_exceeded_err"])
-			require.Zero(t, must(b.dev.Counters())["icrc_error"])
+			require.Zero(t, mb["icrc_error"])
 			require.GreaterOrEqual(t, m["sent_pkts"], 8*m["tx_bursts"], "super-packets are short")
 		})
 	}
@@ -96,8 +96,6 @@ func TestGIDMistakes(t *testing.T) {
 		err := a.qp.Connect(local, remote, verbs.ConnectOptions{})
 		require.ErrorContains(t, err, "GID 2 is IPv6")
 		require.ErrorContains(t, err, "choose GID index 1")
-		_, err = a.qp.Endpoint(netip.MustParseAddr("fe80::1"))
-		require.NoError(t, err)
 	})
 	require.NoError(t, a.qp.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState))
 	o := verbs.DefaultConnectOptions()
