@@ -92,6 +92,10 @@ var faults = []fault{
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: 0x8000, Mem: r.mem[1:], Access: verbs.AccessAll}).Key
 		p.VA = 0x8000
 	})},
+	{name: "atomic aligned in memory only", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) {
+		p.RKey = r.region(mr.Region{PD: 1, IOVA: 0x8000, Mem: r.mem[4:], Access: verbs.AccessAll}).Key
+		p.VA = 0x8004
+	})},
 	{name: "FLUSH", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCFlush, 0, func(r *raw, p *bth.Packet) {})},
 	{name: "ATOMIC_WRITE (B04)", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCAtomicWrite, 0, func(r *raw, p *bth.Packet) {})},
 	{name: "SEND_ONLY_INV", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCSendOnlyInv, 4, func(r *raw, p *bth.Packet) {})},

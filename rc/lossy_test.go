@@ -49,8 +49,8 @@ type lossy struct {
 }
 
 const (
-	lossyMem    = 1 << 20
-	lossySource = 1 << 18 // below it neither side's memory changes
+	lossyMem    = 1 << 19
+	lossySource = 1 << 16 // below it neither side's memory changes
 )
 
 func newLossy(t testing.TB, c chooser) *lossy {

@@ -2,6 +2,7 @@ package rc
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -254,10 +255,11 @@ func (p *pair) run(done func() bool) bool {
 
 func (s *side) want(n int) func() bool { return func() bool { return len(s.wcs) >= n } }
 
+// fill puts a pattern that depends on seed into b.
 func fill(b []byte, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 7))
-	for i := range b {
-		b[i] = byte(r.Uint32())
+	var v [8]byte
+	for r := rand.NewPCG(seed, 7); len(b) > 0; b = b[copy(b, v[:]):] {
+		binary.LittleEndian.PutUint64(v[:], r.Uint64())
 	}
 }
 

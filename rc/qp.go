@@ -180,9 +180,6 @@ func (q *QP) Unsend(b *wire.Burst, sent int) {
 	if sent >= b.Len() {
 		return
 	}
-	if s := q.attr.State; s == verbs.StateReset || s == verbs.StateInit {
-		return // reset between Fill and Unsend
-	}
 	q.counts[trace.RetryLink] += uint64(b.Len() - sent)
 	for i := sent; i < b.Len(); i++ {
 		s := &b.Segs[i]

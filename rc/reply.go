@@ -67,10 +67,6 @@ func (q *QP) fillResponses(now int64, b *wire.Burst) bool {
 		if a == nil {
 			break
 		}
-		if r.ack.pending && r.ack.psn.Before(a.start) && a.start != a.first {
-			// A repeated READ from its middle: an earlier ACK is implied.
-			r.ack.pending = false
-		}
 		if a.kind == replyAtomic {
 			if !q.putAtomicAck(b, a) {
 				break

@@ -17,7 +17,7 @@ type requester struct {
 	broken          bool    // the send ring is unusable
 
 	una, next, high bth.PSN
-	sinceAck        int // packets sent since one asked for an ACK
+	asked           bth.PSN // after the last packet sent that asks for an ACK
 
 	reads []readReq // READ and atomic requests outstanding, oldest first
 
@@ -51,7 +51,7 @@ func (r *requester) reset() {
 
 // start begins at the first PSN when the queue pair enters RTS.
 func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
-	r.tailPSN, r.una, r.next, r.high = psn, psn, psn, psn
+	r.tailPSN, r.una, r.next, r.high, r.asked = psn, psn, psn, psn, psn
 	r.retries, r.rnrLeft = int(a.RetryCnt), int(a.RNRRetry)
 	r.deadline = math.MaxInt64
 	r.head, r.cur, r.tail = 0, 0, 0
@@ -73,13 +73,30 @@ func (q *QP) limit() int {
 // window returns how many packets may be in flight.
 func (q *QP) window(now int64) int { return max(1, q.control.Window(now)) }
 
+// unasked returns how many PSNs in flight lie behind the last packet that asks
+// for an ACK.
+func (r *requester) unasked() int {
+	if r.asked.After(r.una) {
+		return r.next.Diff(r.asked)
+	}
+	return r.next.Diff(r.una)
+}
+
+// room reports whether the window lets another packet go. When it has shrunk
+// below what is in flight and none of that asks for an ACK, one may, which
+// then asks: nothing else would open the window again before the timeout.
+func (r *requester) room(window int) bool {
+	n := r.next.Diff(r.una)
+	return n < window || n > 0 && r.unasked() == n
+}
+
 // requestReady reports whether a request packet may leave now.
 func (q *QP) requestReady(now int64) bool {
 	r := &q.req
 	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD || r.rnrWait {
 		return false
 	}
-	if r.next.Diff(r.una) >= q.window(now) {
+	if !r.room(q.window(now)) {
 		return false
 	}
 	if r.cur == r.tail {
@@ -132,7 +149,7 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 	}
 	b.Kind, b.Mark = wire.KindRequest, r.high
 	window := q.window(now)
-	for r.next.Diff(r.una) < window {
+	for r.room(window) {
 		w, i := q.current(now)
 		if w == nil {
 			break
@@ -255,9 +272,8 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	p.VA, p.RKey, p.DMALen = w.RemoteAddr, w.RKey, uint32(w.length)
 	p.Imm, p.Inv = w.Imm, w.Imm
 	p.SE = last && w.Flags&verbs.SendSolicited != 0 && w.Opcode != verbs.WRWrite
-	r.sinceAck++
-	if last || r.sinceAck >= max(1, window/ackFraction) {
-		p.AckReq, r.sinceAck = true, 0
+	if last || r.unasked() >= window/ackFraction-1 {
+		p.AckReq, r.asked = true, r.next.Add(1)
 	}
 	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))
 	switch {
@@ -307,8 +323,7 @@ func (q *QP) putRead(b *wire.Burst, w *sqe, i int) bool {
 		return true
 	}
 	p := q.header(bth.RCReadReq, r.next)
-	p.AckReq = true
-	r.sinceAck = 0
+	p.AckReq, r.asked = true, r.next.Add(pkts)
 	p.VA, p.RKey, p.DMALen = w.RemoteAddr+uint64(off), w.RKey, uint32(n)
 	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, 0))
 	b.End()
@@ -333,8 +348,7 @@ func (q *QP) putAtomic(b *wire.Burst, w *sqe) bool {
 		return true
 	}
 	p := q.header(op, r.next)
-	p.AckReq = true
-	r.sinceAck = 0
+	p.AckReq, r.asked = true, r.next.Add(1)
 	p.VA, p.RKey = w.RemoteAddr, w.RKey
 	p.SwapAdd, p.Compare = w.CompareAdd, 0
 	if op == bth.RCCmpSwap {

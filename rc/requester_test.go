@@ -236,6 +236,44 @@ func TestWindow(t *testing.T) {
 	})
 }
 
+// control is a congestion controller in the test's hands.
+type control struct{ window, acked, losses int }
+
+func (c *control) Window(int64) int     { return c.window }
+func (c *control) OnAck(_ int64, n int) { c.acked += n }
+func (c *control) OnLoss(int64)         { c.losses++ }
+func (c *control) OnCNP(int64)          {}
+
+// A controller's window holds from the next packet on. One that shrinks below
+// what is in flight does not stop everything until the timeout: something in
+// flight always asks for an ACK. It hears of each packet and each loss once.
+func TestControlledWindow(t *testing.T) {
+	rule(t, func(r *raw) {
+		c := &control{window: 100}
+		r.qp.control = c
+		r.post(1, verbs.WRWrite, 256*200)
+		if n := r.bursts(1, 20)[0].Len() + r.bursts(1, 20)[0].Len(); n != 22 {
+			r.t.Fatal(n) // WRITE_FIRST is longer and makes a burst with one more
+		}
+		c.window = 4
+		r.wantSent("WRITE_MIDDLE 22/256!")
+		r.wantSent("")
+		r.ack(22)
+		r.wantSent("WRITE_MIDDLE 23/256!", "WRITE_MIDDLE 24/256!", "WRITE_MIDDLE 25/256!", "WRITE_MIDDLE 26/256!")
+		c.window = 1
+		r.wantSent("")
+		r.nak(24, bth.NAKSequence)
+		r.nak(24, bth.NAKSequence)
+		r.wantSent("WRITE_MIDDLE 24/256!")
+		r.ack(24)
+		c.window = 0 // as 1
+		r.wantSent("WRITE_MIDDLE 25/256!")
+		if c.acked != 25 || c.losses != 1 {
+			r.t.Fatalf("%+v", c)
+		}
+	})
+}
+
 // B42: a request that breaks a local rule fails in its turn, after those
 // before it; those behind it are flushed. Nothing of it is sent.
 func TestLocalErrors(t *testing.T) {

@@ -178,13 +178,10 @@ func (q *QP) checkResource(p *bth.Packet) (verdict, trace.Reason) {
 	return q.takeRecv()
 }
 
-// takeRecv takes the next receive request, unless one is held already (an
-// earlier packet of the same PSN took it and failed a later check).
+// takeRecv takes the next receive request. None is held: a packet that took one
+// either was accepted or ended the queue pair.
 func (q *QP) takeRecv() (verdict, trace.Reason) {
 	w := &q.resp.recv
-	if w.held {
-		return accept, trace.None
-	}
 	id, n, ok := q.cfg.RQ.Fetch(w.sgl)
 	if !ok {
 		return notReady, trace.NoteRNRNAK
@@ -217,9 +214,6 @@ func (q *QP) checkLength(p *bth.Packet) (verdict, trace.Reason) {
 	w := &q.resp.write
 	switch info.Op {
 	case bth.OpSend:
-		if info.Has(bth.Starts) {
-			q.resp.recv.got = 0
-		}
 		if !bad && n > q.resp.recv.length-q.resp.recv.got {
 			return invalidRequest, trace.FailLocalLen
 		}

@@ -21,7 +21,9 @@ func (q *QP) rewind(psn bth.PSN) {
 	if n := len(r.reads); n > 0 && r.reads[n-1].end.After(psn) {
 		r.reads = r.reads[:n-1]
 	}
-	r.sinceAck = 0
+	if r.asked.After(psn) {
+		r.asked = r.una // what asks for an ACK before psn is not known
+	}
 }
 
 // armTimer starts the retransmission timer afresh. IBA 9.7.6.1.3: it fires
@@ -65,12 +67,11 @@ func (q *QP) drained() {
 }
 
 // restart sends again from una, go-back-N, and takes a retry for it. One loss
-// causes one restart: until progress, further signs of it are ignored. So is a
-// sign that comes while nothing sent since the last restart is on its way, or
-// during an RNR wait.
+// causes one restart: until progress, further signs of it are ignored, and
+// while nothing is sent since the last one, as during an RNR wait.
 func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	r := &q.req
-	if why != trace.RetryTimeout && (r.restarted || r.rnrWait || r.next == r.una) {
+	if why != trace.RetryTimeout && (r.restarted || r.next == r.una) {
 		q.note(now, trace.DropResponse, trace.Rx, p)
 		return
 	}
