@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -29,14 +33,61 @@ func (d *deviceFlags) add(cmd *cobra.Command) {
 	f.IntVar(&d.shards, "shards", 1, "shards of the device, 1 to 16")
 }
 
+// named reports whether the flags say where the NIC is; otherwise the peer's
+// address does, once it is known.
+func (d *deviceFlags) named() bool { return d.dev != "" || d.addr != "" }
+
+// check finds, before anything is waited for, what Open would only find when a
+// peer has come.
+func (d *deviceFlags) check() error {
+	if d.dev != "" && d.addr != "" {
+		return errors.New("give --dev or --addr, not both")
+	}
+	switch d.link {
+	case gorxe.LinkAuto, gorxe.LinkUDP:
+	case gorxe.LinkPacket:
+		if c, err := hostnet.Capabilities(); err == nil && !c.NetRaw {
+			return fmt.Errorf("--link packet: %w: run as root, or use --link udp, which needs no privilege", packet.ErrPrivilege)
+		}
+	default:
+		return fmt.Errorf("--link %s: there are auto, udp and packet", d.link)
+	}
+	if d.shards < 1 || d.shards > 16 {
+		return fmt.Errorf("--shards %d: 1 to 16 are possible", d.shards)
+	}
+	if err := checkTap(d.tap); err != nil {
+		return err
+	}
+	return checkFaults(d.faults)
+}
+
+// checkTap checks that a capture can be written; the file is there then.
+func checkTap(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("--tap: cannot write the capture: %w; choose a file elsewhere", err)
+	}
+	return f.Close()
+}
+
+// checkFaults says what is wrong with fault rules on one line.
+func checkFaults(rules string) error {
+	_, err := fault.Parse(rules)
+	var p *fault.ParseError
+	if errors.As(err, &p) {
+		return fmt.Errorf("--faults: rule %q: %s: %q; an example is \"tx drop 2%%; rx dup 1%%\"", p.Rule, p.Msg, p.Word)
+	}
+	return err
+}
+
 // config completes the flags for a device that reaches peers from local, an
 // address of this host; local may be invalid when the flags name the device.
 func (d *deviceFlags) config(local netip.Addr) (gorxe.Config, error) {
 	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, Seed: d.seed, Tap: d.tap, Shards: d.shards}
-	if d.dev != "" && d.addr != "" {
-		return c, fmt.Errorf("give --dev or --addr, not both")
-	}
-	if d.dev != "" || d.addr != "" {
+	if d.named() {
 		return c, nil
 	}
 	i, err := hostnet.InterfaceWith(local)
@@ -52,7 +103,7 @@ func (d *deviceFlags) config(local netip.Addr) (gorxe.Config, error) {
 }
 
 // open opens the device for a peer reached from local.
-func (d *deviceFlags) open(local, _ netip.Addr) (*verbs.Context, error) {
+func (d *deviceFlags) open(local netip.Addr) (*verbs.Context, error) {
 	c, err := d.config(local)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +17,8 @@ func newPingpongCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pingpong",
 		Short: "Exchange messages with ibv_*_pingpong of rdma-core, or with itself",
+		Args:  cobra.NoArgs, // so that a misspelt subcommand is an error
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPingpongRCCmd())
 	return cmd
@@ -40,7 +45,7 @@ where N is the index of its GID, as show_gids lists them.`,
 			cfg.Open, cfg.Out = dev.open, cmd.OutOrStdout()
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return pingpong.Run(ctx, cfg)
+			return runPingpong(ctx, &dev, cfg)
 		},
 	}
 	dev.add(cmd)
@@ -51,10 +56,30 @@ where N is the index of its GID, as show_gids lists them.`,
 	f.IntVarP(&cfg.MTU, "mtu", "m", cfg.MTU, "path MTU: 256, 512, 1024, 2048 or 4096; the same on both sides")
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receive requests posted at a time")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "number of exchanges")
+	f.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "how long the peer may be silent")
 	f.IntVarP(&cfg.SL, "sl", "l", cfg.SL, "service level (it has no meaning on an untagged interface)")
 	f.BoolVarP(&cfg.Events, "events", "e", false, "sleep for completions instead of polling")
 	f.IntVarP(&cfg.GIDIndex, "gid-idx", "g", cfg.GIDIndex, "index of the local GID (-1: chosen for the peer)")
-	f.BoolVarP(&cfg.Stamps, "ts", "t", false, "print the intervals between receive completions")
-	f.BoolVarP(&cfg.Check, "chk", "c", false, "check the data")
+	f.BoolVarP(&cfg.Stamps, "ts", "t", false, "print the intervals between receive completions, by a clock of 1 GHz")
+	f.BoolVarP(&cfg.Check, "chk", "c", false, "check the data of each message; the client has to be started with it too")
 	return cmd
+}
+
+// runPingpong opens the device first when the flags name it, so that a mistake
+// does not wait for a peer to be told.
+func runPingpong(ctx context.Context, dev *deviceFlags, cfg pingpong.Config) (err error) {
+	if err := dev.check(); err != nil {
+		return err
+	}
+	if dev.named() {
+		if cfg.Device, err = dev.open(netip.Addr{}); err != nil {
+			return err
+		}
+		defer cfg.Device.Close()
+	}
+	err = pingpong.Run(ctx, cfg)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -23,25 +24,32 @@ type Config struct {
 	Check    bool
 	Stamps   bool
 
-	// Open opens the device once the peer's address (the address the TCP
-	// connection comes from) and the local address it was reached at are
-	// known.
-	Open func(local, peer netip.Addr) (*verbs.Context, error)
+	// Timeout is how long the peer may be silent: in each step of the exchange,
+	// and, when it owes a message, on the wire.
+	Timeout time.Duration
+
+	// Device is the device to use, which stays the caller's. Without one, Open
+	// opens it once the local address is known that the TCP connection has.
+	Device *verbs.Context
+	Open   func(local netip.Addr) (*verbs.Context, error)
+
 	// Ready, if set, is called with the port when a server listens.
 	Ready func(port int)
 	Out   io.Writer
-	// Verbose adds the device's counters at the end.
-	Verbose bool
 }
 
 // Default returns ibv_rc_pingpong's defaults.
 func Default() Config {
-	return Config{Port: 18515, IBPort: 1, Size: 4096, MTU: 1024, RxDepth: 500, Iters: 1000, GIDIndex: -1}
+	return Config{Port: 18515, IBPort: 1, Size: 4096, MTU: 1024, RxDepth: 500, Iters: 1000, GIDIndex: -1, Timeout: 30 * time.Second}
 }
 
 func (c *Config) check() error {
+	lowest := 1
+	if c.Peer == "" {
+		lowest = 0 // any free port
+	}
 	switch {
-	case c.Port < 0 || c.Port > 65535:
+	case c.Port < lowest || c.Port > 65535:
 		return fmt.Errorf("-p %d: a TCP port is 1 to 65535", c.Port)
 	case c.IBPort != 1:
 		return fmt.Errorf("-i %d: the device has one port, 1", c.IBPort)
@@ -55,6 +63,49 @@ func (c *Config) check() error {
 		return fmt.Errorf("-n %d: at least one iteration", c.Iters)
 	case c.SL < 0 || c.SL > 15:
 		return fmt.Errorf("-l %d: a service level is 0 to 15", c.SL)
+	case c.GIDIndex < -1:
+		return fmt.Errorf("-g %d: a GID index is 0 or more, or -1 for the one that suits the peer", c.GIDIndex)
+	case c.Timeout <= 0:
+		return fmt.Errorf("timeout %v: it must be above 0", c.Timeout)
 	}
 	return nil
+}
+
+// suits checks the configuration against a device, before any peer is told
+// anything.
+func (c *Config) suits(dev *verbs.Context) error {
+	p, err := dev.Port()
+	if err != nil {
+		return err
+	}
+	if c.MTU > int(p.ActiveMTU) {
+		return fmt.Errorf("-m %d: %s has an MTU of %d, which carries a path MTU of %d; use -m %[4]d on both sides, or raise it to %[5]d (ip link set %[2]s mtu %[5]d)",
+			c.MTU, p.NetDev, p.NetMTU, p.ActiveMTU, c.MTU+headroom)
+	}
+	if c.GIDIndex < 0 {
+		return nil
+	}
+	_, err = c.gid(dev)
+	return err
+}
+
+// headroom is what an interface's MTU must have above a path MTU for headers
+// (RXE_MAX_HDR_LENGTH of Linux's rxe_param.h).
+const headroom = 80
+
+// gid returns the GID that -g names.
+func (c *Config) gid(dev *verbs.Context) (verbs.GIDEntry, error) {
+	gids, err := dev.GIDs()
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	for _, g := range gids {
+		if g.Index == c.GIDIndex {
+			return g, nil
+		}
+	}
+	if len(gids) == 1 {
+		return verbs.GIDEntry{}, fmt.Errorf("-g %d: the GID table has only index 0, %v", c.GIDIndex, gids[0].GID.Addr())
+	}
+	return verbs.GIDEntry{}, fmt.Errorf("-g %d: the GID table has indexes 0 to %d (rxe gids lists them)", c.GIDIndex, len(gids)-1)
 }

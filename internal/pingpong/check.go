@@ -1,0 +1,134 @@
+package pingpong
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// ownPage is the stride of the zeros that every server of the original finds
+// where it looks for them, whatever the size of its pages.
+const ownPage = 4096
+
+// poison is what the receive buffer holds before each message: not a start of
+// a page.
+const poison = 0xa5
+
+// checker makes the messages of a run with Check and examines those that come.
+// The zero value does nothing: it is a run without.
+type checker struct {
+	on     bool
+	client bool
+	// pattern is that the client is of this package, so that all of its data
+	// are known. The server finds out from the first message.
+	pattern bool
+
+	rx, tx   []byte
+	base     []byte // of this package's messages
+	want     []byte
+	page     int // stride of the octets that the original examines
+	received int
+	bad      *badData // the first
+}
+
+// badData is the first wrong octet of a run.
+type badData struct {
+	message, offset, page int
+	got, want             byte
+	hint                  string
+}
+
+func (b *badData) Error() string {
+	return fmt.Sprintf("-c: message %d is wrong from octet %d on: %#02x instead of %#02x%s", b.message, b.offset, b.got, b.want, b.hint)
+}
+
+// newChecker splits the memory of a run in two, the first for receiving.
+func newChecker(client bool, mr *verbs.MR) checker {
+	m := mr.Bytes()
+	n := len(m) / 2
+	c := checker{on: true, client: client, pattern: client, rx: m[:n], tx: m[n:], base: make([]byte, n), want: make([]byte, n), page: os.Getpagesize()}
+	for i := range c.base {
+		c.base[i] = byte(i*7 + i>>8*13 + 1)
+	}
+	c.wipe()
+	return c
+}
+
+// fill makes message k, counted from 0: no two that follow each other are
+// alike, but all have the zeros that the original's server looks for.
+func (c *checker) fill(to []byte, k int) {
+	for i, b := range c.base {
+		to[i] = b ^ byte(k)
+	}
+	for i := 0; i < len(to); i += ownPage {
+		to[i] = 0
+	}
+}
+
+func (c *checker) wipe() {
+	for i := range c.rx {
+		c.rx[i] = poison
+	}
+}
+
+// prepare makes ready for sending message k, counted from 0, when the last has
+// left and its answer has come: the client makes it, the server gives back
+// what it got. The peer's next message comes after this one.
+func (c *checker) prepare(k int) {
+	if !c.on {
+		return
+	}
+	if c.client {
+		c.fill(c.tx, k)
+	} else {
+		copy(c.tx, c.rx)
+	}
+	c.wipe()
+}
+
+// examine looks at the message that has come.
+func (c *checker) examine() {
+	if !c.on {
+		return
+	}
+	k := c.received
+	c.received++
+	if c.bad != nil {
+		return
+	}
+	c.fill(c.want, k)
+	if !c.client && k == 0 {
+		c.pattern = c.similar()
+	}
+	if c.pattern {
+		if bytes.Equal(c.rx, c.want) {
+			return
+		}
+		for i, b := range c.want {
+			if c.rx[i] != b {
+				c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: c.rx[i], want: b}
+				return
+			}
+		}
+	}
+	for i := 0; i < len(c.rx); i += c.page {
+		if c.rx[i] != 0 {
+			c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: c.rx[i], hint: "; was the client started with -c too?"}
+			return
+		}
+	}
+}
+
+// similar reports whether most of a message is as this package's client sends
+// it. The original's is the same octet again and again.
+func (c *checker) similar() bool {
+	n := 0
+	for i, b := range c.want {
+		if c.rx[i] == b {
+			n++
+		}
+	}
+	return 2*n > len(c.want)
+}

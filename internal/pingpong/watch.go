@@ -1,0 +1,92 @@
+package pingpong
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+const (
+	// goneLimit is how long a peer that has closed the TCP connection may be
+	// silent. The original closes it before the first message, so that means
+	// nothing by itself. It is above the time in which a transport with the
+	// original's timeout 14 and 7 retries gives up.
+	goneLimit = 5 * time.Second
+
+	// lingerMin is how long an end that has everything stays: the peer may have
+	// missed an ACK, and repeats its message within 4 times its timeout of 67
+	// ms. IBA 9.7.6.1.3.
+	lingerMin = 300 * time.Millisecond
+)
+
+// watch ends a run, with a cause, when the peer owes a message and is silent.
+// While a SEND is outstanding the transport finds out by itself; nothing does
+// when the peer ends after its ACK, or was told of fewer iterations, or never
+// has a receive for the message. It returns when ctx is over.
+func (r *run) watch(ctx context.Context, end context.CancelCauseFunc, left <-chan struct{}) {
+	limit := r.cfg.Timeout
+	t := time.NewTicker(max(limit/16, time.Millisecond))
+	defer t.Stop()
+	heard, last := r.heard(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-left:
+			left, limit = nil, min(limit, goneLimit)
+			continue
+		case <-t.C:
+		}
+		if h := r.heard(); h != heard {
+			heard, last = h, time.Now()
+		}
+		if d := time.Since(last); d > limit {
+			end(r.silent(d))
+			return
+		}
+	}
+}
+
+// heard counts the packets that bring the run on: all but RNR NAKs.
+func (r *run) heard() uint64 {
+	c, err := r.dev.Counters()
+	if err != nil {
+		return 0 // the device failed; whoever waits for completions is told
+	}
+	return c["rcvd_requests"] + c["rcvd_responses"] - c["rcvd_rnr_err"]
+}
+
+func (r *run) silent(d time.Duration) error {
+	d = d.Round(100 * time.Millisecond)
+	if s, err := r.qp.Stats(); err == nil && s["rcvd_rnr_err"] > 0 {
+		return fmt.Errorf("the peer has had no receive for our message for %v (RNR NAK), after %d of %d messages: is it stopped?", d, r.recvd.Load(), r.cfg.Iters)
+	}
+	return fmt.Errorf("nothing came from the peer for %v, after %d of %d messages: has it ended, or been given another -n?", d, r.recvd.Load(), r.cfg.Iters)
+}
+
+// untilClosed reads a connection to its end and closes left then.
+func untilClosed(conn net.Conn, left chan<- struct{}) {
+	defer close(left)
+	_ = conn.SetReadDeadline(time.Time{})
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// linger keeps the device alive after the last message: the peer may have
+// missed an ACK and repeat its message. A peer of ours holds the TCP connection
+// open until it has everything, the original does not.
+func linger(ctx context.Context, conn net.Conn, left <-chan struct{}, most time.Duration) {
+	if t, ok := conn.(*net.TCPConn); ok {
+		_ = t.CloseWrite()
+	}
+	select {
+	case <-left:
+	case <-time.After(most):
+	case <-ctx.Done():
+	}
+	select {
+	case <-time.After(lingerMin):
+	case <-ctx.Done():
+	}
+}
