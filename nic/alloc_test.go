@@ -100,7 +100,7 @@ func BenchmarkWrite(b *testing.B) {
 		_, _ = qa.PostSend(wrs)
 		for n := 0; n == 0; n = x.cq.Poll(wc[:]) {
 			y.cq.Poll(nil)
-			y.nic.Progress(1<<handleSlotBits | 1)
+			y.nic.Progress(firstHandle)
 		}
 	}
 }

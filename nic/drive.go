@@ -36,8 +36,7 @@ type background struct {
 	deadline atomic.Int64 // what the last step returned
 	until    atomic.Int64 // when the sleep ends by itself
 	asleep   atomic.Bool
-	napping  atomic.Bool
-	alarm    chan struct{} // ends a nap
+	alarm    chan struct{} // ends a nap, or the next one
 }
 
 func (b *background) init() {
@@ -107,11 +106,9 @@ func (s *shard) wake() {
 	if s.bg.asleep.Load() {
 		s.link.Wake()
 	}
-	if s.bg.napping.Load() {
-		select {
-		case s.bg.alarm <- struct{}{}:
-		default:
-		}
+	select {
+	case s.bg.alarm <- struct{}{}:
+	default:
 	}
 }
 
@@ -130,14 +127,15 @@ func (s *shard) run() {
 		s.mu.Lock()
 		before := s.stats.moved()
 		d := s.step(now)
-		if s.stats.moved() != before {
+		moved := s.stats.moved() != before
+		s.mu.Unlock()
+		if moved {
 			active = now
 		}
-		s.mu.Unlock()
 		switch {
-		case d <= now || s.pending():
+		case moved && (d <= now || spin > 0):
 			runtime.Gosched()
-		case now-active < spin:
+		case d <= now || s.pending() || now-active < spin:
 			yield()
 		default:
 			if err := s.sleep(d); err != nil {
@@ -191,14 +189,11 @@ func (p *nap) take(d time.Duration) {
 	} else {
 		p.timer.Reset(d)
 	}
-	b := &p.s.bg
-	b.napping.Store(true)
 	select {
 	case <-p.timer.C:
-	case <-b.alarm:
+	case <-p.s.bg.alarm:
 	case <-p.s.n.gone:
 	}
-	b.napping.Store(false)
 	p.timer.Stop()
 }
 

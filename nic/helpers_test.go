@@ -27,7 +27,11 @@ type node struct {
 	addr netip.Addr
 }
 
-const memLen = 1 << 20
+const (
+	memLen = 1 << 20
+	// firstHandle is that of the first object of a kind: the node's own queue.
+	firstHandle = verbs.Handle(1<<handleSlotBits | 1)
+)
 
 // gidsOf makes a GID table of addresses.
 func gidsOf(addrs ...netip.Addr) (t []verbs.GIDEntry) {

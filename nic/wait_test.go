@@ -183,8 +183,8 @@ func TestLease(t *testing.T) {
 		recv(t, b.qp, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}}, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}})
 		time.Sleep(2 * lease)
 
-		b.nic.Progress(1<<handleSlotBits | 1) // a caller steps: the lease begins
-		l.arrive(datagram(b.request(), 8))    // ends the background's sleep in the link
+		b.nic.Progress(firstHandle)        // a caller steps: the lease begins
+		l.arrive(datagram(b.request(), 8)) // ends the background's sleep in the link
 		synctest.Wait()
 		require.Empty(t, l.took(), "the background did not respect the lease")
 		time.Sleep(lease / 2)
@@ -195,7 +195,7 @@ func TestLease(t *testing.T) {
 		// A waiter ends the lease at once.
 		p := b.request()
 		p.PSN = p.PSN.Add(1)
-		b.nic.Progress(1<<handleSlotBits | 1)
+		b.nic.Progress(firstHandle)
 		l.arrive(datagram(p, 8))
 		synctest.Wait()
 		require.Empty(t, l.took())
