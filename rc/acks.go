@@ -54,7 +54,7 @@ func (q *QP) handleAck(now int64, p *bth.Packet) {
 	if p.PSN != q.req.una && !q.ackThrough(now, p.PSN.Add(-1), p) {
 		return
 	}
-	if q.attr.State == verbs.StateErr || q.req.una != p.PSN {
+	if q.attr.State == verbs.StateErr {
 		return
 	}
 	if s.Kind() == bth.KindRNR {

@@ -306,3 +306,16 @@ func TestOpcodeSequence(t *testing.T) {
 		}
 	}
 }
+
+// Octets in the receive ring that are no request: 0x63, and it tells.
+func TestMalformedReceive(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.postRecv(1, 0, 64)
+		r.postRecv(2, 0, 64)
+		r.recvMem[192] = 99 // entries of the first request
+		r.req(bth.RCSendOnly, 0, bytesOf(10, 1))
+		r.wantDone("r1 LOC_QP_OP, r2 FLUSH")
+		r.wantSent("NAK63 0")
+		r.wantState(verbs.StateErr)
+	})
+}

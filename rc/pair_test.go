@@ -30,6 +30,7 @@ type side struct {
 	mrs  *mr.Table
 
 	sendMem   []byte // the send ring
+	recvMem   []byte // the receive ring
 	solicited bool   // of the last completion
 }
 
@@ -49,7 +50,7 @@ func newSide(t testing.TB, name string, qpn bth.QPN, memory int, c verbs.QPCap) 
 	}
 	sm := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
 	rm := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
-	s.sendMem = sm
+	s.sendMem, s.recvMem = sm, rm
 	s.sq, _ = verbs.NewSendQueue(sm, c)
 	s.rq, _ = verbs.NewRecvQueue(rm, c.MaxRecvWR, c.MaxRecvSGE)
 	sr, ok1 := verbs.NewSendRing(sm)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -90,6 +91,15 @@ func TestDuplicateBeforeRead(t *testing.T) {
 		r.reqTo(bth.RCReadReq, 2, make([]byte, 300), 0)
 		r.req(bth.RCWriteOnly, 4, nil)
 		r.wantSent("READ_RESP_FIRST 2/256, READ_RESP_LAST 3/44, ACK 4")
+		// A later ACK that waits is not put back.
+		r.req(bth.RCWriteOnly, 7, nil)
+		r.req(bth.RCWriteOnly, 0, nil)
+		r.wantSent("ACK 7")
+		r.req(bth.RCWriteOnly, 8, nil)
+		b := r.bursts(1, 8)[0]
+		r.req(bth.RCWriteOnly, 9, nil)
+		r.qp.Unsend(b, 0)
+		r.wantSent("ACK 9")
 	})
 }
 
@@ -167,7 +177,7 @@ func TestDuplicateRead(t *testing.T) {
 		}
 		p := r.packet(bth.RCReadReq, 0, make([]byte, 900))
 		p.VA += 50
-		p.RKey ^= 0x100
+		p.RKey = r.region(mr.Region{PD: 1, IOVA: r.reg.IOVA, Mem: r.mem, Access: verbs.AccessAll}).Key // not the key it had
 		r.in(p)
 		r.wantSent("")
 		r.wantState(verbs.StateRTS)

@@ -175,7 +175,7 @@ func (q *QP) putAck(b *wire.Burst) {
 		r.ack.pending = false
 		q.stats.AcksSent++
 	}
-	if r.nak.pending && !r.ack.pending && put(r.nak.psn, r.nak.syndrome) {
+	if r.nak.pending && put(r.nak.psn, r.nak.syndrome) {
 		r.nak.pending = false
 	}
 }

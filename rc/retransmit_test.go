@@ -312,3 +312,70 @@ func TestUnsendAfterAck(t *testing.T) {
 		r.wantSent("SEND_MIDDLE 1/256, SEND_LAST 2/88!")
 	})
 }
+
+// What left before the cut is in flight like everything else.
+func TestUnsendPart(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.post(1, verbs.WRSend, 4)
+		r.post(2, verbs.WRSend, 4)
+		r.post(3, verbs.WRSend, 4)
+		r.qp.Unsend(r.bursts(1, 8)[0], 2)
+		if got := r.qp.Deadline(); got != timeout14 {
+			r.t.Fatalf("deadline %d", got)
+		}
+		r.ack(2) // a ghost
+		r.ack(1)
+		r.wantDone("1 ok, 2 ok")
+		r.wantSent("SEND_ONLY 2/4!")
+		r.ack(2)
+		r.wantDone("3 ok")
+	})
+}
+
+// Each of these is another loss, and restarts at once: a sequence NAK of what
+// a timeout sent again, and of what an RNR wait did.
+func TestLossOfRepetition(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.post(1, verbs.WRSend, 4)
+		r.post(2, verbs.WRSend, 4)
+		const all = "SEND_ONLY 0/4!, SEND_ONLY 1/4!"
+		r.wantSent(all)
+		r.expire()
+		r.wantSent(all)
+		r.nak(0, bth.NAKSequence)
+		r.wantSent(all)
+		r.nak(0, bth.RNRNAK(1))
+		r.expire()
+		r.wantSent(all)
+		r.nak(0, bth.NAKSequence)
+		r.wantSent(all)
+	})
+}
+
+// The timer counts from the first packet sent again.
+func TestTimerAfterRestart(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.post(1, verbs.WRSend, 4)
+		r.post(2, verbs.WRSend, 4)
+		r.sent()
+		r.now = timeout14 / 2
+		r.nak(0, bth.NAKSequence)
+		r.sent()
+		if got := r.qp.Deadline() - r.now; got != timeout14 {
+			r.t.Fatalf("the timer is %d", got)
+		}
+	})
+}
+
+// An RNR wait is over when the packet it is for turns out to have got through.
+func TestRNRWaitOverByAck(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.post(1, verbs.WRSend, 4)
+		r.post(2, verbs.WRSend, 4)
+		r.sent()
+		r.nak(0, bth.RNRNAK(1))
+		r.ack(0)
+		r.wantDone("1 ok")
+		r.wantSent("SEND_ONLY 1/4!")
+	})
+}

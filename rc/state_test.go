@@ -309,6 +309,10 @@ func TestErrAndReset(t *testing.T) {
 			r.t.Fatal(err)
 		}
 		r.wantDone("1 FLUSH, 2 FLUSH, 3 FLUSH, r4 FLUSH")
+		flushing := func() bool { return r.recvMem[128]&1 != 0 } // asks the producer for its doorbell
+		if !flushing() {
+			r.t.Fatal("the receive ring does not say that it is flushed")
+		}
 		r.post(5, verbs.WRSend, 4)
 		r.postRecv(6, 0, 4)
 		r.wantDone("5 FLUSH, r6 FLUSH")
@@ -318,6 +322,9 @@ func TestErrAndReset(t *testing.T) {
 		}
 		if err := r.qp.Modify(0, &verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState, nil); err != nil {
 			r.t.Fatal(err)
+		}
+		if flushing() {
+			r.t.Fatal("the receive ring says that it is flushed")
 		}
 		r.sq.Reset()
 		r.rq.Reset()
