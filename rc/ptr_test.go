@@ -1,5 +1,0 @@
-package rc
-
-import "unsafe"
-
-func ptr(b []byte) unsafe.Pointer { return unsafe.Pointer(&b[0]) }
