@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-
-	"github.com/gorxe/gorxe/verbs"
 )
 
 // ownPage is the stride of the zeros that every server of the original finds
@@ -44,9 +42,8 @@ func (b *badData) Error() string {
 	return fmt.Sprintf("-c: message %d is wrong from octet %d on: %#02x instead of %#02x%s", b.message, b.offset, b.got, b.want, b.hint)
 }
 
-// newChecker splits the memory of a run in two, the first for receiving.
-func newChecker(client bool, mr *verbs.MR) checker {
-	m := mr.Bytes()
+// checkerOf splits the memory of a run in two, the first for receiving.
+func checkerOf(client bool, m []byte) checker {
 	n := len(m) / 2
 	c := checker{on: true, client: client, pattern: client, rx: m[:n], tx: m[n:], base: make([]byte, n), want: make([]byte, n), page: os.Getpagesize()}
 	for i := range c.base {

@@ -28,6 +28,10 @@ type Config struct {
 	// and, when it owes a message, on the wire.
 	Timeout time.Duration
 
+	// linger is how long an end that has everything stays after the peer has
+	// closed the connection.
+	linger time.Duration
+
 	// Device is the device to use, which stays the caller's. Without one, Open
 	// opens it once the local address is known that the TCP connection has.
 	Device *verbs.Context
@@ -40,7 +44,7 @@ type Config struct {
 
 // Default returns ibv_rc_pingpong's defaults.
 func Default() Config {
-	return Config{Port: 18515, IBPort: 1, Size: 4096, MTU: 1024, RxDepth: 500, Iters: 1000, GIDIndex: -1, Timeout: 30 * time.Second}
+	return Config{Port: 18515, IBPort: 1, Size: 4096, MTU: 1024, RxDepth: 500, Iters: 1000, GIDIndex: -1, Timeout: 30 * time.Second, linger: lingerTime}
 }
 
 func (c *Config) check() error {

@@ -103,7 +103,7 @@ func (r *run) messages(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	r.report(took)
-	linger(ctx, conn, left, r.cfg.Timeout)
+	r.linger(ctx, conn, left)
 	if r.check.bad != nil {
 		return r.check.bad
 	}
@@ -144,7 +144,7 @@ func (r *run) setup() error {
 		return err
 	}
 	if c.Check {
-		r.check = newChecker(r.client(), r.mr)
+		r.check = checkerOf(r.client(), r.mr.Bytes())
 		return nil
 	}
 	for i := range r.mr.Bytes() {
@@ -336,7 +336,7 @@ func (r *run) hint(w *verbs.WC) string {
 	switch w.Status {
 	case verbs.WCRetryExcErr:
 		return fmt.Sprintf("does the peer still run, is %v its address on this network, by a GID of RoCE v2 (-g on both sides), does UDP port 4791 pass, do packets of path MTU %d (-m)?", r.peer.GID.Addr(), r.cfg.MTU)
-	case verbs.WCLocLenErr, verbs.WCRemInvReqErr:
+	case verbs.WCLocLenErr, verbs.WCRemInvReqErr, verbs.WCWRFlushErr:
 		return "the same -s and -m on both sides?"
 	}
 	return "what does the peer print?"

@@ -15,10 +15,9 @@ const (
 	// original's timeout 14 and 7 retries gives up.
 	goneLimit = 5 * time.Second
 
-	// lingerMin is how long an end that has everything stays: the peer may have
-	// missed an ACK, and repeats its message within 4 times its timeout of 67
+	// lingerTime is for an end that has everything: the peer may have missed an ACK, and repeats its message within 4 times its timeout of 67
 	// ms. IBA 9.7.6.1.3.
-	lingerMin = 300 * time.Millisecond
+	lingerTime = 300 * time.Millisecond
 )
 
 // watch ends a run, with a cause, when the peer owes a message and is silent.
@@ -27,7 +26,7 @@ const (
 // has a receive for the message. It returns when ctx is over.
 func (r *run) watch(ctx context.Context, end context.CancelCauseFunc, left <-chan struct{}) {
 	limit := r.cfg.Timeout
-	t := time.NewTicker(max(limit/16, time.Millisecond))
+	t := time.NewTicker(max(min(limit, goneLimit)/16, time.Millisecond))
 	defer t.Stop()
 	heard, last := r.heard(), time.Now()
 	for {
@@ -63,7 +62,7 @@ func (r *run) silent(d time.Duration) error {
 	if s, err := r.qp.Stats(); err == nil && s["rcvd_rnr_err"] > 0 {
 		return fmt.Errorf("the peer has had no receive for our message for %v (RNR NAK), after %d of %d messages: is it stopped?", d, r.recvd.Load(), r.cfg.Iters)
 	}
-	return fmt.Errorf("nothing came from the peer for %v, after %d of %d messages: has it ended, or been given another -n?", d, r.recvd.Load(), r.cfg.Iters)
+	return fmt.Errorf("nothing came from the peer for %v, after %d of %d messages: has it ended, or been given another -n or -s?", d, r.recvd.Load(), r.cfg.Iters)
 }
 
 // untilClosed reads a connection to its end and closes left then.
@@ -76,17 +75,17 @@ func untilClosed(conn net.Conn, left chan<- struct{}) {
 // linger keeps the device alive after the last message: the peer may have
 // missed an ACK and repeat its message. A peer of ours holds the TCP connection
 // open until it has everything, the original does not.
-func linger(ctx context.Context, conn net.Conn, left <-chan struct{}, most time.Duration) {
+func (r *run) linger(ctx context.Context, conn net.Conn, left <-chan struct{}) {
 	if t, ok := conn.(*net.TCPConn); ok {
 		_ = t.CloseWrite()
 	}
 	select {
 	case <-left:
-	case <-time.After(most):
+	case <-time.After(r.cfg.Timeout):
 	case <-ctx.Done():
 	}
 	select {
-	case <-time.After(lingerMin):
+	case <-time.After(r.cfg.linger):
 	case <-ctx.Done():
 	}
 }
