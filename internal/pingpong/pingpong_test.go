@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"sync/atomic"
 	"syscall"
@@ -27,10 +29,18 @@ const soon = 20 * time.Second
 var addrs atomic.Uint32
 
 // addr returns a loopback address that nobody else uses, for port 4791 has one
-// owner per address: those of 127.18 are this package's.
+// owner per address: those of 127.18 are this package's, and where each process
+// of it begins depends on its number, since two may run at a time.
 func addr() netip.Addr {
-	n := addrs.Add(1)
-	return netip.AddrFrom4([4]byte{127, 18, byte(n >> 8), byte(n)})
+	for {
+		n := uint16(os.Getpid()*251) + uint16(addrs.Add(1))
+		a := netip.AddrFrom4([4]byte{127, 18, byte(n >> 8), byte(n)})
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 4791)))
+		if err == nil {
+			c.Close()
+			return a
+		}
+	}
 }
 
 func device(t *testing.T, a netip.Addr) *verbs.Context {

@@ -15,8 +15,9 @@ const (
 	// original's timeout 14 and 7 retries gives up.
 	goneLimit = 5 * time.Second
 
-	// lingerTime is for an end that has everything: the peer may have missed an ACK, and repeats its message within 4 times its timeout of 67
-	// ms. IBA 9.7.6.1.3.
+	// lingerTime is for an end that has everything: the peer may have missed an
+	// ACK, and repeats its message within 4 times its timeout of 67 ms. IBA
+	// 9.7.6.1.3.
 	lingerTime = 300 * time.Millisecond
 )
 
