@@ -19,15 +19,15 @@ FUZZTIME ?= 4s
 PORTABLE := trace verbs bth wire mr atomic cc rc uc ud cm link link/mem
 PORTABLE := $(foreach p,$(PORTABLE),$(if $(wildcard $(p)/*.go),./$(p)))
 
-CHECKS := fmt vet lint layering shuffle race fuzz bench cross
+CHECKS := fmt vet lint layering shuffle race fuzz microbench cross
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./rc/... narrows test, race, fuzz and bench; FUZZTIME=1m fuzzes each target longer."
+	@echo "  PKG=./rc/... narrows test, race, fuzz and microbench; FUZZTIME=1m fuzzes each target longer."
 
 .PHONY: build
 build: ## the programs, into bin/
@@ -57,12 +57,24 @@ fuzz: ## every fuzz target for FUZZTIME
 	while read -r pkg name; do \
 		[ -n "$$pkg" ] || continue; \
 		echo "-- $$pkg $$name"; \
-		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg"; \
+		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 	done <<<"$$targets"
 
-.PHONY: bench
-bench: ## every benchmark once, so that none rots; the figures mean nothing
+.PHONY: microbench
+microbench: ## every Go benchmark once, so that none rots; the figures mean nothing
 	$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x $(PKG)
+
+.PHONY: bench
+bench: ## WRITE and READ against iperf3 between two namespaces; needs root, iproute2 and iperf3
+	$(GO) run ./bench $(BENCH)
+
+.PHONY: interop
+interop: ## every case against the kernel's Soft-RoCE in an emulated guest; needs root; INTEROP='-run RE' for some
+	$(GO) run ./interop -json out/interop.json $(INTEROP)
+
+.PHONY: interop-smoke
+interop-smoke: ## a few cases of each kind against the kernel's Soft-RoCE: what CI runs
+	$(GO) run ./interop -smoke -json out/interop-smoke.json $(INTEROP)
 
 .PHONY: fmt
 fmt: ## whether gofumpt would change anything
@@ -97,7 +109,7 @@ clauses: ## clauses of the specification cited by code, and whether a test cites
 			END {for (i in all) printf "%-12s %-5s %s\n", i, (i in c) ? "code" : "-", (i in t) ? "test" : "-"}' | sort -V
 
 .PHONY: check
-check: ## everything CI runs: fmt vet lint layering shuffle race fuzz bench cross
+check: ## what CI runs: fmt vet lint layering shuffle race fuzz microbench cross
 	@for step in $(CHECKS); do \
 		start=$$SECONDS; echo "== $$step"; \
 		$(MAKE) $$step; \

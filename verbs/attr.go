@@ -154,10 +154,14 @@ var transitions = []transition{
 // CheckTransition says whether a queue pair of type t may go from one state
 // to another with these attributes, and what is missing or too much.
 func CheckTransition(t QPType, from, to QPState, mask AttrMask) error {
-	if to == StateReset || to == StateErr {
+	set := mask&AttrState != 0
+	mask &^= AttrState
+	if set && (to == StateReset || to == StateErr) {
+		if mask != 0 {
+			return fmt.Errorf("%w: going to %v takes no attribute but State, not %v", ErrState, to, mask)
+		}
 		return nil
 	}
-	mask &^= AttrState
 	for _, r := range transitions {
 		if r.from != from || r.to != to || !contains(r.types, t) {
 			continue
@@ -169,6 +173,9 @@ func CheckTransition(t QPType, from, to QPState, mask AttrMask) error {
 			return fmt.Errorf("%w: %v QP from %v to %v does not take %v", ErrState, t, from, to, extra)
 		}
 		return nil
+	}
+	if from == to {
+		return fmt.Errorf("%w: in %v a %v QP takes no %v", ErrState, from, t, mask)
 	}
 	return fmt.Errorf("%w: a %v QP does not go from %v to %v (RESET, INIT, RTR, RTS is the way up)", ErrState, t, from, to)
 }
