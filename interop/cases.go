@@ -40,6 +40,7 @@ type Case struct {
 
 	Size, Iters int    // pingpong: octets of a message, exchanges
 	Flags       string // pingpong: further flags on both sides
+	OurFlags    string // pingpong: further flags on ours alone
 	Where       string // faults: whose traffic is broken, "guest" or "ours"
 }
 
@@ -65,10 +66,10 @@ var pingpongs = []struct{ size, iters int }{
 // pathMTUs are those of the pingpongs, and which size of them is a smoke test.
 var pathMTUs = []struct{ mtu, smoke int }{{256, 65536}, {1024, 4096}, {4096, 1 << 20}}
 
-// options are flags of ibv_rc_pingpong that both programs are given, beyond
-// the sizes above.
-var options = []struct{ name, flags string }{
-	{"events", "-e"}, {"rx-depth", "-r 20"}, {"service-level", "-l 3"}, {"timestamps", "-t"},
+// options are flags of ibv_rc_pingpong beyond those above, for both programs
+// or ours alone: Soft-RoCE has no timestamps.
+var options = []struct{ name, flags, ours string }{
+	{"events", "-e", ""}, {"rx-depth", "-r 20", ""}, {"service-level", "-l 3", ""}, {"timestamps", "", "-t"},
 }
 
 // verbsCases are procedures on verbs with the path MTU that suits them for
@@ -134,7 +135,7 @@ func pingpongCases(role Role, link string, fam int) []Case {
 		for _, o := range options {
 			out = append(out, Case{
 				Group: groupPingpong, What: o.name, Role: role, Link: link, Family: fam, MTU: 1024,
-				Size: 4096, Iters: 50, Flags: o.flags,
+				Size: 4096, Iters: 50, Flags: o.flags, OurFlags: o.ours,
 			})
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/gorxe/gorxe/interop/rig"
 )
 
-// options are the flags.
+// config is what the flags say.
 type config struct {
 	smoke, list, keep, reference bool
 	run, json, pcap              string

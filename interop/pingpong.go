@@ -24,7 +24,7 @@ func (r *runner) pingpong(ctx context.Context, c *Case) (note string, err error)
 	r.port++
 	common := fmt.Sprintf("-p %d -s %d -m %d -n %d %s", r.port, c.Size, c.MTU, c.Iters, c.Flags)
 	guest := fmt.Sprintf("timeout %d ibv_rc_pingpong -g %d %s", int(pingpongLimit.Seconds()), r.sgid[c.Family], common)
-	us := append([]string{"pingpong", "rc", "--dev", "eth0", "--link", c.Link}, strings.Fields(common)...)
+	us := append([]string{"pingpong", "rc", "--dev", "eth0", "--link", c.Link}, strings.Fields(common+" "+c.OurFlags)...)
 	if c.Role == Server {
 		return r.pingpongServer(ctx, c, guest, us)
 	}

@@ -101,15 +101,21 @@ func openOurs(link, faults string) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &ours{dev: dev}
-	o.pd, err = dev.AllocPD()
-	if err == nil {
-		o.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 1024})
-	}
+	o, err := onDevice(dev)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return o, nil
+}
+
+// onDevice makes a side of a device.
+func onDevice(dev *verbs.Context) (*ours, error) {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	cq, err := dev.CreateCQ(verbs.CQConfig{Depth: 1024})
+	return &ours{dev, pd, cq}, err
 }
 
 func (o *ours) regMR(size int) (memory, error) {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// pairWorld is a world of two devices of ours, connected in memory.
+func pairWorld(t *testing.T, faults string) *world {
+	t.Helper()
+	a, b := gorxe.NewPair(gorxe.PairConfig{Faults: faults, Seed: 1})
+	ends := make([]*end, 2)
+	for i, dev := range []*verbs.Context{a, b} {
+		t.Cleanup(func() { _ = dev.Close() })
+		s, err := onDevice(dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = &end{name: []string{"requester", "responder"}[i], side: s, addr: netip.MustParseAddr([]string{"192.0.2.1", "192.0.2.2"}[i])}
+	}
+	return &world{
+		ctx: context.Background(), req: ends[0], rsp: ends[1], mtu: 1024, timeout: 14, rng: rand.New(rand.NewPCG(1, 1)),
+		lost: func() (uint64, uint64, error) { return 1, 1, nil },
+	}
+}
+
+// Every procedure passes between two devices of ours.
+func TestProcedures(t *testing.T) {
+	for name, run := range procedures {
+		t.Run(name, func(t *testing.T) {
+			if err := run(pairWorld(t, "")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLossyOverLoss(t *testing.T) {
+	w := pairWorld(t, "tx drop 1%")
+	if err := w.lossy(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Transfers that lose nothing prove nothing about loss.
+func TestLossyWantsLosses(t *testing.T) {
+	w := pairWorld(t, "")
+	w.lost = func() (uint64, uint64, error) { return 5, 0, nil }
+	if w.lossy() == nil {
+		t.Error("a network that is whole one way passes for lossy")
+	}
+}
+
+// liar is a side whose memory reads back with one octet changed.
+type liar struct {
+	side
+	where int
+}
+
+type lyingMR struct {
+	memory
+	where int
+}
+
+func (l liar) regMR(size int) (memory, error) {
+	m, err := l.side.regMR(size)
+	return lyingMR{m, l.where}, err
+}
+
+func (l liar) createQP() (queue, error) {
+	q, err := l.side.createQP()
+	return honestQP{q}, err
+}
+
+// honestQP hands the true region to the queue pair under a liar.
+type honestQP struct{ queue }
+
+func (q honestQP) send(w *work) error { return q.queue.send(w.honest()) }
+func (q honestQP) recv(w *work) error { return q.queue.recv(w.honest()) }
+
+func (w *work) honest() *work {
+	h := *w
+	h.mem = w.mem.(lyingMR).memory
+	return &h
+}
+
+func (m lyingMR) Read(off, n int) ([]byte, error) {
+	b, err := m.memory.Read(off, n)
+	if i := m.where - off; i >= 0 && i < n {
+		b[i] ^= 1
+	}
+	return b, err
+}
+
+// One wrong octet anywhere in a region fails whatever writes to that region.
+func TestProceduresNotice(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		where int
+		read  bool // the lie is at the requester
+	}{
+		{"write-200", 1500000, false},
+		{"read-200", 1500000, true},
+		{"send-200", 0, false},
+		{"mixed-20", regionSize - 1, true},
+		{"immediate", 1<<14 - 1, false}, // beside the first message, which is empty
+		{"zero-length", 4095, false},
+		{"atomics", 7, false},
+		{"atomics", 64, true},
+		{"psn-wrap", 3000, false},
+		{"psn-wrap", 1000, true},
+		{"wrong-rkey", 0, false},
+		{"our-faults", 1 << 20, false},
+	} {
+		w := pairWorld(t, "")
+		if c.read {
+			w.req.side = liar{w.req.side, c.where}
+		} else {
+			w.rsp.side = liar{w.rsp.side, c.where}
+		}
+		if err := procedures[c.name](w); err == nil {
+			t.Errorf("%s: a wrong octet at %d is not noticed", c.name, c.where)
+		}
+	}
+}
