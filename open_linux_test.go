@@ -13,12 +13,13 @@ import (
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/verbs"
 )
 
-// Loopback addresses that no other package's tests use.
-const loA, loB = "127.47.91.1", "127.47.91.2"
+// Loopback addresses that no other process uses.
+var loA, loB = testbed.Loopback(0).String(), testbed.Loopback(1).String()
 
 // 1. Open a device.
 func ExampleOpen() {
@@ -28,8 +29,8 @@ func ExampleOpen() {
 		return
 	}
 	defer dev.Close()
-	fmt.Println(must(dev.Device()).Name, must(dev.Port()).ActiveMTU, must(dev.GIDs())[0].GID.Addr())
-	// Output: rxe0 4096 127.47.91.1
+	fmt.Println(must(dev.Device()).Name, must(dev.Port()).ActiveMTU, must(dev.GIDs())[0].GID.Addr().IsLoopback())
+	// Output: rxe0 4096 true
 }
 
 // TestOpenTraffic has two NICs of one process talk over loopback sockets, with

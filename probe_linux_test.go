@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/internal/testbed"
 )
 
 // TestProbe: a probe describes the device that has the port just now, as it
 // describes itself.
 func TestProbe(t *testing.T) {
-	cfg := gorxe.Config{Addr: "127.47.94.1", Shards: 2, Name: "rxe7"}
+	cfg := gorxe.Config{Addr: testbed.Loopback(2).String(), Shards: 2, Name: "rxe7"}
 	dev, err := gorxe.Open(cfg)
 	require.NoError(t, err)
 	defer dev.Close()
@@ -30,7 +31,7 @@ func TestProbe(t *testing.T) {
 	}{
 		{gorxe.Config{Interface: "nosuch0"}, "this host has lo"},
 		{gorxe.Config{Addr: "203.0.113.77"}, "no interface has the address 203.0.113.77"},
-		{gorxe.Config{Addr: "127.0.0.1", Link: "carrier pigeon"}, "there are auto, udp and packet"},
+		{gorxe.Config{Addr: loA, Link: "carrier pigeon"}, "there are auto, udp and packet"},
 	} {
 		_, err := gorxe.Probe(c.cfg)
 		require.ErrorContains(t, err, c.want)

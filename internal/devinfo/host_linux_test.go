@@ -37,13 +37,14 @@ func TestMain(m *testing.M) {
 func TestThisHost(t *testing.T) {
 	h, err := ThisHost()
 	require.NoError(t, err)
-	all, err := h.Describe(gorxe.Config{Addr: "127.47.95.1"})
+	addr := testbed.Loopback(0).String()
+	all, err := h.Describe(gorxe.Config{Addr: addr})
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	i := &all[0]
 	require.Equal(t, "lo", i.Iface.Name)
 	require.True(t, i.Port.Active)
-	require.Equal(t, "127.47.95.1", i.GIDs[0].GID.Addr().String())
+	require.Equal(t, addr, i.GIDs[0].GID.Addr().String())
 	caps, err := hostnet.Capabilities()
 	require.NoError(t, err)
 	require.Equal(t, !caps.NetRaw, strings.Contains(strings.Join(i.Notes, "\n"), "CAP_NET_RAW"))

@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorxe/gorxe/internal/testbed"
 )
 
-var local = netip.MustParseAddr("127.47.93.1")
+var local = testbed.Loopback(0)
 
 // pair returns a receiving and a sending socket, and the receiver's address.
 func pair(t *testing.T) (rx, tx int, to netip.AddrPort) {

@@ -15,4 +15,7 @@
 //
 // Where the machine does not allow namespaces, tests skip and say which
 // capability is missing. Linux only.
+//
+// Tests that do without a namespace take loopback addresses of their own
+// process from Loopback.
 package testbed

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/internal/testbed"
 )
 
 // TestProbe: the same as an open link's description, while that has the port.
 func TestProbe(t *testing.T) {
-	cfg := Config{Addrs: []netip.Addr{netip.MustParseAddr("127.47.93.77")}}
+	cfg := Config{Addrs: []netip.Addr{testbed.Loopback(4)}}
 	_, err := Probe(cfg)
 	require.NoError(t, err)
 	want := mustOpen(t, cfg)[0].Info() // so the port is free after a probe

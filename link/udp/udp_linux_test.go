@@ -15,16 +15,17 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
 )
 
-// Addresses of these tests. Others may use the rest of 127.0.0.0/8.
+// Addresses of these tests.
 var (
-	v4a = netip.MustParseAddr("127.47.91.1")
-	v4b = netip.MustParseAddr("127.47.91.2")
-	v4c = netip.MustParseAddr("127.47.91.3")
+	v4a = testbed.Loopback(0)
+	v4b = testbed.Loopback(1)
+	v4c = testbed.Loopback(2)
 	v6  = netip.MustParseAddr("::1")
 )
 
@@ -233,7 +234,7 @@ func TestManyBursts(t *testing.T) {
 // TestManyAddresses checks that none of several sockets starves while one is
 // always busy, without the help of Wait.
 func TestManyAddresses(t *testing.T) {
-	addrs := []netip.Addr{v4b, v4c, netip.MustParseAddr("127.47.91.4")}
+	addrs := []netip.Addr{v4b, v4c, testbed.Loopback(3)}
 	a := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
 	b := mustOpen(t, Config{Addrs: addrs})[0]
 	r := rand.New(rand.NewPCG(3, 4))

@@ -11,12 +11,13 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/wire"
 )
 
 var (
-	v4a = netip.MustParseAddr("127.47.92.1")
-	v4b = netip.MustParseAddr("127.47.92.2")
+	v4a = testbed.Loopback(0)
+	v4b = testbed.Loopback(1)
 )
 
 // holder binds a UDP socket to an address and port.
