@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -26,12 +27,15 @@ type Config struct {
 
 // Default returns what rxe demo runs.
 func Default() Config {
-	return Config{AddrA: "127.0.0.1", AddrB: "127.0.0.2", Link: "udp", Faults: "tx drop 1%; rx drop 1%", Seed: 1, Tap: "gorxe-demo.pcapng", Time: 400 * time.Millisecond}
+	return Config{AddrA: "127.0.0.1", AddrB: "127.0.0.2", Link: "udp", Faults: "tx drop 1%; rx drop 1%", Seed: 1, Tap: "gorxe-demo.pcapng", Time: 300 * time.Millisecond}
 }
 
 // Run runs the demo and prints its table. It returns an error when an
-// operation fails or data differ.
+// operation fails or data differ. A capture that cannot be written is not one.
 func Run(ctx context.Context, cfg Config) error {
+	if _, err := fault.Parse(cfg.Faults); err != nil {
+		return err
+	}
 	fmt.Fprintf(cfg.Out, "Two software RDMA NICs in one process: %s and %s, link %q, user id %d, no kernel module.\n", cfg.AddrA, cfg.AddrB, cfg.Link, os.Getuid())
 	clean, err := cfg.round(ctx, "", "", cfg.Time)
 	if err != nil {
@@ -45,8 +49,19 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Tap == "" {
 		return nil
 	}
+	return cfg.capture(ctx)
+}
+
+// capture writes a file of a few of each operation, losses included.
+func (cfg *Config) capture(ctx context.Context) error {
+	f, err := os.OpenFile(cfg.Tap, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		fmt.Fprintf(cfg.Out, "\nNo capture was written: %v (--tap FILE puts it elsewhere).\n", err)
+		return nil
+	}
+	_ = f.Close()
 	if _, err := cfg.round(ctx, cfg.Faults, cfg.Tap, 0); err != nil {
-		return fmt.Errorf("while capturing: %w", err)
+		return fmt.Errorf("while capturing to %s: %w", cfg.Tap, err)
 	}
 	fmt.Fprintf(cfg.Out, "\nA capture of a few of each, losses included: %s\n  (wireshark %s, or: rxe decode %s)\n", cfg.Tap, cfg.Tap, cfg.Tap)
 	return nil
@@ -71,9 +86,16 @@ func (cfg *Config) round(ctx context.Context, faults, tap string, d time.Duratio
 	}
 	res := &result{}
 	for _, op := range operations {
+		before, err := a.Counters()
+		if err != nil {
+			return nil, err
+		}
 		row, err := p.run(ctx, op, d)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op.name, err)
+		}
+		if after, err := a.Counters(); err == nil {
+			row.packets, row.bursts = after["sent_pkts"]-before["sent_pkts"], after["tx_bursts"]-before["tx_bursts"]
 		}
 		res.rows = append(res.rows, row)
 	}

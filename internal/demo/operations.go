@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gorxe/gorxe/verbs"
@@ -15,16 +16,17 @@ type operation struct {
 	name   string
 	code   verbs.WROpcode
 	size   int
-	window int // requests outstanding
+	window int // requests outstanding; with 1, the row is of times, not of a rate
 }
 
 var operations = []operation{
+	{"SEND, one at a time", verbs.WRSend, 64, 1},
 	{"SEND", verbs.WRSend, 64, 32},
 	{"SEND", verbs.WRSend, 1 << 20, 2},
 	{"RDMA WRITE", verbs.WRWrite, 1 << 20, 4},
 	{"RDMA READ", verbs.WRRead, 1 << 20, 2},
 	{"FetchAdd", verbs.WRFetchAdd, 8, 16},
-	{"CmpSwap", verbs.WRCmpSwap, 8, 1},
+	{"CmpSwap", verbs.WRCmpSwap, 8, 16},
 }
 
 // row is the outcome of an operation.
@@ -32,7 +34,10 @@ type row struct {
 	op    operation
 	n     int
 	took  time.Duration
-	check string // what was compared
+	times []time.Duration // of each, when one is outstanding at a time; sorted
+	check string          // what was compared
+
+	packets, bursts uint64 // that the first NIC sent
 }
 
 // Where things lie in each side's memory: the counter, the source of b's READ
@@ -58,6 +63,7 @@ func (p *pair) run(ctx context.Context, op operation, d time.Duration) (row, err
 	p.b.mr.SetUint64(counterOff, 0)
 	r := row{op: op}
 	start := time.Now()
+	last := start
 	var posted, done, recvs int
 	var wcs [16]verbs.WC
 	more := func() bool {
@@ -67,6 +73,9 @@ func (p *pair) run(ctx context.Context, op operation, d time.Duration) (row, err
 		return time.Since(start) < d
 	}
 	for {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
 		for posted-done < op.window && more() {
 			if op.code == verbs.WRSend {
 				if _, err := p.b.qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{p.b.mr.SGE(targetOff, op.size)}}}); err != nil {
@@ -87,8 +96,14 @@ func (p *pair) run(ctx context.Context, op operation, d time.Duration) (row, err
 			return r, err
 		}
 		done += n
+		if n > 0 && op.window == 1 {
+			now := time.Now()
+			r.times = append(r.times, now.Sub(last))
+			last = now
+		}
 	}
 	r.n, r.took = done, time.Since(start)
+	slices.Sort(r.times)
 	switch op.code {
 	case verbs.WRFetchAdd, verbs.WRCmpSwap:
 		if got := p.b.mr.Uint64(counterOff); got != uint64(done) {
@@ -112,7 +127,7 @@ func (p *pair) post(op operation, i uint64) error {
 		w.RemoteAddr = p.b.mr.Addr() + sourceOff
 	case verbs.WRFetchAdd:
 		w.SGL, w.RemoteAddr, w.CompareAdd = []verbs.SGE{p.a.mr.SGE(counterOff, 8)}, p.b.mr.Addr()+counterOff, 1
-	case verbs.WRCmpSwap: // one after another, each expecting the last one's value
+	case verbs.WRCmpSwap: // executed in order, each expects the value that the last one leaves
 		w.SGL, w.RemoteAddr, w.CompareAdd, w.Swap = []verbs.SGE{p.a.mr.SGE(counterOff, 8)}, p.b.mr.Addr()+counterOff, i, i+1
 	default:
 		w.SGL = []verbs.SGE{p.a.mr.SGE(sourceOff, op.size)}

@@ -39,21 +39,32 @@ func table(out io.Writer, faults string, clean, lossy *result) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t\n", c.op.name, c.op.size, c.rate(), l.rate(), l.check)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "\nLoss: %s. Recovery: %d packets dropped, %d sequence NAKs, %d implied NAKs, %d timeouts, %d packets sent again; every operation completed once, in order.\n",
+	fmt.Fprintln(out)
+	for _, r := range clean.rows {
+		if r.op.code == verbs.WRWrite && r.bursts > 0 {
+			fmt.Fprintf(out, "Clean wire: the packets of RDMA WRITE left in super-packets of %.1f.\n", float64(r.packets)/float64(r.bursts))
+		}
+	}
+	fmt.Fprintf(out, "With loss (%s): %d packets dropped; %d sequence NAKs, %d implied NAKs, %d timeouts; %d packets sent again.\nEvery operation completed once and in order; the data at the far end are right.\n",
 		faults, lossy.dropped, lossy.seqNAKs, lossy.implied, lossy.timeouts, lossy.repeated)
 }
 
-// rate is octets a second for large messages, operations a second for small.
+// rate is the time of one for those that run one at a time; otherwise payload
+// bits a second for large messages, operations a second for small.
 func (r *row) rate() string {
-	s := r.took.Seconds()
-	if s <= 0 {
-		s = float64(time.Nanosecond)
-	}
-	if r.op.size >= 4096 {
+	s := max(r.took.Seconds(), 1e-9)
+	switch {
+	case len(r.times) > 0:
+		return fmt.Sprintf("%s, worst %s", brief(r.times[len(r.times)/2]), brief(r.times[len(r.times)-1]))
+	case r.op.size >= 4096:
 		return fmt.Sprintf("%.2f Gbit/s", float64(r.n)*float64(r.op.size)*8/s/1e9)
 	}
-	if r.op.code == verbs.WRCmpSwap {
-		return fmt.Sprintf("%.1f us each", s*1e6/float64(r.n))
-	}
 	return fmt.Sprintf("%.0f k/s", float64(r.n)/s/1e3)
+}
+
+func brief(d time.Duration) string {
+	if d < time.Millisecond {
+		return fmt.Sprintf("%.0f us", float64(d)/1e3)
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/1e6)
 }
