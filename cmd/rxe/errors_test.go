@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/internal/testbed"
+)
+
+// beRxe makes the test binary be rxe.
+const beRxe = "GORXE_TEST_BE_RXE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beRxe) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// command prepares rxe.
+func command(args ...string) *exec.Cmd {
+	// Not os.Executable: the directory that go test builds in is closed to
+	// other users.
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), beRxe+"=1")
+	cmd.Dir = "/"
+	return cmd
+}
+
+// nobody has a program run as user 65534; it takes root.
+func nobody(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testbed.Nobody, Gid: testbed.Nobody}}
+	return cmd
+}
+
+// process is a running rxe.
+type process struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+}
+
+func begin(t *testing.T, h *testbed.Host, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd}
+	cmd.Stdout, cmd.Stderr = &p.out, &p.err
+	if h != nil {
+		h.Start(cmd)
+		return p
+	}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return p
+}
+
+// ends waits and returns the exit status.
+func (p *process) ends() int {
+	p.t.Helper()
+	late := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Signal(syscall.SIGQUIT) })
+	err := p.cmd.Wait()
+	if !late.Stop() {
+		p.t.Fatalf("%v does not end:\n%s", p.cmd.Args, &p.err)
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// fails checks that it ends as a program should that cannot do what is asked:
+// status 1, one or two lines that say what to do, nothing else.
+func (p *process) fails(wants ...string) {
+	p.t.Helper()
+	status, said := p.ends(), p.err.String()
+	require.Equal(p.t, 1, status, said)
+	require.True(p.t, strings.HasPrefix(said, "rxe: "), said)
+	require.LessOrEqual(p.t, strings.Count(said, "\n"), 2, said)
+	for _, never := range []string{"goroutine ", "Usage:", "panic", "%!", "<nil>"} {
+		require.NotContains(p.t, said, never)
+	}
+	for _, w := range wants {
+		require.Contains(p.t, said, w)
+	}
+}
+
+// addr returns an address of 127.20, which is this package's, with port 4791
+// free; two processes of it may run at a time.
+func addr(t *testing.T) string {
+	for n := uint16(os.Getpid() * 251); ; n++ {
+		a := netip.AddrFrom4([4]byte{127, 20, byte(n >> 8), byte(n)})
+		if c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 4791))); err == nil {
+			c.Close()
+			return a.String()
+		}
+	}
+}
+
+// tcpPort returns a free one.
+func tcpPort(t *testing.T) string {
+	l, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// serves waits until somebody has port 4791 of an address.
+func serves(t *testing.T, at string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(at), 4791)))
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// each runs a test as root, where this is, and without privileges.
+func each(t *testing.T, f func(t *testing.T, as func(*exec.Cmd) *exec.Cmd)) {
+	same := func(c *exec.Cmd) *exec.Cmd { return c }
+	if os.Getuid() != 0 {
+		t.Run("user", func(t *testing.T) { f(t, same) })
+		return
+	}
+	t.Run("root", func(t *testing.T) { f(t, same) })
+	t.Run("nobody", func(t *testing.T) { f(t, nobody) })
+}
+
+// TestMistakes: what is wrong with flags and arguments is said at once, by a
+// server too, which would otherwise wait for a client first.
+func TestMistakes(t *testing.T) {
+	at, port := addr(t), tcpPort(t)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	each(t, func(t *testing.T, as func(*exec.Cmd) *exec.Cmd) {
+		for _, c := range []struct {
+			args  string
+			wants []string
+		}{
+			{"--dev nosuch0", []string{`no such network interface: "nosuch0"`, "this host has lo"}},
+			{"--addr 203.0.113.77", []string{"no interface has the address 203.0.113.77", "this host has 127.0.0.1"}},
+			{"--addr here", []string{"here"}},
+			{"--addr 127.0.0.1 --dev lo", []string{"--dev or --addr, not both"}},
+			{"--link carrier", []string{"--link carrier", "auto, udp and packet"}},
+			{"--faults pigeons", []string{"pigeons", "drop, dup", "an example is"}},
+			{"--tap " + file + "/x.pcapng", []string{"cannot write the capture", "elsewhere"}},
+			{"--shards 17", []string{"--shards 17", "1 to 16"}},
+			{"--shards many", []string{"many"}},
+			{"--addr " + at + " -g 1", []string{"-g 1", "only index 0", at}},
+			{"--addr " + at + " -g -2", []string{"-g -2"}},
+			{"-m 1000", []string{"256, 512, 1024, 2048 or 4096"}},
+			{"-s 0", []string{"-s 0", "1 to"}},
+			{"-n 0", []string{"-n 0"}},
+			{"-i 2", []string{"-i 2", "one port"}},
+			{"-x", []string{"'x'"}},
+			{"a b", []string{"at most 1 arg"}},
+			{"127.0.0.1", []string{"nobody listens on TCP port " + port + " of 127.0.0.1", "start the server there first", "ibv_rc_pingpong -g"}},
+			{"no.such.host.invalid", []string{"cannot find the host no.such.host.invalid", "an address"}},
+		} {
+			p := begin(t, nil, as(command(append([]string{"pingpong", "rc", "-p", port}, strings.Fields(c.args)...)...)))
+			p.fails(c.wants...)
+			require.Empty(t, p.out.String(), c.args)
+		}
+		for args, want := range map[string]string{
+			"nosuch":               "unknown command",
+			"pingpong nosuch":      "unknown command",
+			"demo x":               "unknown command",
+			"demo --faults bad":    "an example is",
+			"demo --addr-a here":   "here",
+			"decode /nosuch":       "no such file",
+			"devinfo --dev nosuch": "this host has lo",
+		} {
+			begin(t, nil, as(command(strings.Fields(args)...))).fails(want)
+		}
+	})
+}
+
+// TestTapDenied: a capture where this user may not write.
+func TestTapDenied(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to be another user than the owner of a folder")
+	}
+	path := filepath.Join(t.TempDir(), "x.pcapng") // closed to others
+	begin(t, nil, nobody(command("pingpong", "rc", "--tap", path))).fails("cannot write the capture", path, "permission denied")
+}
+
+// TestPacketDenied: the packet link without the capability it needs.
+func TestPacketDenied(t *testing.T) {
+	cmd := command("pingpong", "rc", "--addr", addr(t), "--link", "packet")
+	if os.Getuid() == 0 {
+		cmd = nobody(cmd)
+	}
+	begin(t, nil, cmd).fails("CAP_NET_RAW", "--link udp")
+}
+
+// TestPortTaken: the second server on an address is told who has the first.
+func TestPortTaken(t *testing.T) {
+	at := addr(t)
+	first := begin(t, nil, command("pingpong", "rc", "--addr", at, "-p", tcpPort(t)))
+	serves(t, at)
+	second := begin(t, nil, command("pingpong", "rc", "--addr", at, "-p", tcpPort(t)))
+	second.fails("UDP port 4791 of "+at+" is taken by process "+fmt.Sprint(first.cmd.Process.Pid), "stop it")
+	if os.Getuid() == 0 { // who may not look at the first
+		begin(t, nil, nobody(command("pingpong", "rc", "--addr", at, "-p", tcpPort(t)))).fails("is taken by user 0", "ss -lunp")
+	}
+	require.NoError(t, first.cmd.Process.Signal(os.Interrupt))
+	first.fails("interrupted")
+}
+
+// TestTCPPortTaken: two servers on one TCP port.
+func TestTCPPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	begin(t, nil, command("pingpong", "rc", "-p", port)).fails("TCP port "+port+" is taken", "-p chooses another")
+}
+
+// TestPathMTU: a path MTU that the interface does not carry, said before any
+// peer is told anything.
+func TestPathMTU(t *testing.T) {
+	pair := testbed.NewPair(t, 1500)
+	for _, peer := range []string{"", testbed.B4.String()} {
+		args := []string{"pingpong", "rc", "--dev", testbed.Iface, "-m", "4096"}
+		if peer != "" {
+			args = append(args, peer)
+		}
+		begin(t, pair.A, nobody(command(args...))).fails("-m 4096: veth0 has an MTU of 1500, which carries a path MTU of 1024", "use -m 1024 on both sides", "ip link set veth0 mtu 4176")
+	}
+}
+
+// TestFamilies: each side names a GID of another family.
+func TestFamilies(t *testing.T) {
+	pair := testbed.NewPair(t, 1500)
+	server := begin(t, pair.A, nobody(command("pingpong", "rc", "--dev", testbed.Iface, "-g", "1")))
+	var client *process
+	require.Eventually(t, func() bool {
+		client = begin(t, pair.B, nobody(command("pingpong", "rc", "--dev", testbed.Iface, "-g", "2", testbed.A4.String())))
+		return client.ends() == 1 && !strings.Contains(client.err.String(), "nobody listens")
+	}, 20*time.Second, 10*time.Millisecond)
+	server.fails("the peer's GID is IPv6 fd00:2::2, this side's IPv4 192.0.2.1", "-g N")
+	require.Contains(t, client.err.String(), "it closed the connection")
+}
+
+// TestPingpong runs both roles as programs, without privileges, by the route to
+// the peer: neither --dev nor --addr, over both families.
+func TestPingpong(t *testing.T) {
+	pair := testbed.NewPair(t, 1500)
+	for _, peer := range []netip.Addr{testbed.A4, testbed.A6} {
+		server := begin(t, pair.A, nobody(command("pingpong", "rc", "-n", "50", "-c")))
+		var client *process
+		require.Eventually(t, func() bool {
+			client = begin(t, pair.B, nobody(command("pingpong", "rc", "-n", "50", "-c", peer.String())))
+			return client.ends() == 0 || !strings.Contains(client.err.String(), "nobody listens")
+		}, 20*time.Second, 10*time.Millisecond)
+		require.Empty(t, client.err.String())
+		require.Zero(t, server.ends(), server.err.String())
+		for _, p := range []*process{server, client} {
+			require.Contains(t, p.out.String(), "409600 bytes in ")
+			require.Contains(t, p.out.String(), "50 iters in ")
+		}
+	}
+}
+
+// TestDemo runs where nothing can be written, as user 65534 where this is root.
+func TestDemo(t *testing.T) {
+	a := netip.MustParseAddr(addr(t))
+	cmd := command("demo", "--time", "20ms", "--addr-a", a.String(), "--addr-b", a.Next().String())
+	if os.Getuid() == 0 {
+		cmd = nobody(cmd)
+	}
+	p := begin(t, nil, cmd)
+	require.Zero(t, p.ends(), p.err.String())
+	require.Contains(t, p.out.String(), "No capture was written: open gorxe-demo.pcapng: permission denied")
+	require.Contains(t, p.out.String(), "RDMA WRITE")
+}
