@@ -177,14 +177,7 @@ func TestPartialMembers(t *testing.T) {
 // last is dropped under a reason of its own, and the first is noted.
 func TestHiddenIDs(t *testing.T) {
 	b := newBench(t, 1, nil).connect()
-	hidden := func(id uint16) wire.Datagram {
-		p := b.request()
-		d := datagram(p, 8)
-		icrc := wire.ICRC(d.Payload[:len(d.Payload)-bth.ICRCLen], netip.AddrPortFrom(there, d.SrcPort), netip.AddrPortFrom(here, wire.Port), id, true)
-		binary.LittleEndian.PutUint32(d.Payload[len(d.Payload)-4:], icrc)
-		d.IDKnown = false
-		return d
-	}
+	hidden := func(id uint16) wire.Datagram { return hide(b.request(), id, true) }
 	b.links[0].arrive(hidden(40000))
 	b.step()
 	require.Equal(t, uint64(1), b.counts()[trace.NoteIDLearned])
@@ -193,6 +186,52 @@ func TestHiddenIDs(t *testing.T) {
 	b.step()
 	require.Equal(t, uint64(1), b.counts()[trace.DropICRCWindow])
 	require.Equal(t, uint64(1), b.counts()[trace.NoteIDLearned])
+}
+
+// hide seals a packet for an identification and DF bit that the NIC does not
+// see.
+func hide(p bth.Packet, id uint16, df bool) wire.Datagram {
+	d := datagram(p, 8)
+	icrc := wire.ICRC(d.Payload[:len(d.Payload)-bth.ICRCLen], netip.AddrPortFrom(there, d.SrcPort), netip.AddrPortFrom(here, wire.Port), id, df)
+	binary.LittleEndian.PutUint32(d.Payload[len(d.Payload)-4:], icrc)
+	d.IDKnown = false
+	return d
+}
+
+// TestForgedIDs: packets with a peer's address and a right ICRC that name no
+// queue pair do not move the window of the peer's identifications, neither
+// before its first packet nor between later ones. One that leaves the window
+// for a good reason, and names the queue pair, does.
+func TestForgedIDs(t *testing.T) {
+	b := newBench(t, 1, nil).connect()
+	psn := bth.MakePSN(peerPSN)
+	forge := func() {
+		p := b.request()
+		p.DestQP ^= 0x10
+		for i := range uint16(5) {
+			b.links[0].arrive(hide(p, 30000+i, false), hide(p, 20000+60*i, true), hide(p, 50000+i, true))
+		}
+		b.step()
+	}
+	taken := func(id uint16) bool {
+		p := b.request()
+		p.PSN = psn
+		recv(t, b.qp, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}})
+		b.links[0].arrive(hide(p, id, true))
+		b.step()
+		if len(b.links[0].took()) == 0 {
+			return false
+		}
+		psn = psn.Add(1)
+		return true
+	}
+	for id := range uint16(10) {
+		forge()
+		require.True(t, taken(40000+id), "packet %d", id)
+	}
+	require.False(t, taken(10000))
+	forge()
+	require.True(t, taken(10001))
 }
 
 // TestEveryOpcodeAndLength sends all 256 opcodes at every length up to 64,

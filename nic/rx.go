@@ -47,11 +47,14 @@ func (s *shard) datagram(now int64, n int) {
 	learned := s.verify.Learned
 	s.stats.rxDatagrams++
 	for i := range d.Segments() {
-		r := s.verify.Check(now, d, i)
+		r := s.verify.Examine(now, d, i)
 		if r != trace.None {
+			if r == trace.DropICRCWindow && s.expects(&f, d.Segment(i)) {
+				s.verify.Confirm()
+			}
 			s.drop(nil, r, nil)
-		} else {
-			r = s.packet(now, &f, d.Segment(i))
+		} else if r = s.packet(now, &f, d.Segment(i)); r == trace.None || r == trace.DropStray || r == trace.DropCNP {
+			s.verify.Confirm()
 		}
 		if s.judge != nil {
 			s.judge.Verdict(n, i, r)
@@ -61,6 +64,17 @@ func (s *shard) datagram(now int64, n int) {
 		s.counts[trace.NoteIDLearned] += s.verify.Learned - learned
 		s.rec.Record(trace.Event{Time: now, Reason: trace.NoteIDLearned, Dir: trace.Rx})
 	}
+}
+
+// expects reports whether a packet names a queue pair here and comes from its
+// peer's address.
+func (s *shard) expects(f *from, b []byte) bool {
+	q := s.n.byQPN(bth.BTH(b).DestQP())
+	if q == nil || q.s != s {
+		return q != nil
+	}
+	w := q.eng.Flow()
+	return w != nil && f.src == w.Dst && f.dst == w.Src
 }
 
 // letters takes what other shards, and queue pairs of this device, sent here.

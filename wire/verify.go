@@ -39,12 +39,23 @@ const (
 // top of the UDP checksum where the sender fills it in. The first
 // identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
 // with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then
-// on the peer's DF bit is known too. One outside the window is dropped and
-// remembered; a second one close after it moves the window there.
+// on the peer's DF bit is known too. One outside the window, or with the other
+// DF bit, is dropped and remembered; a second one close after it moves the
+// window there.
+//
+// Anybody can make a right ICRC, with any source address: what a packet says of
+// its peer counts only when somebody vouches for it (Confirm). Otherwise one
+// forged packet could make a Verifier deaf to a peer, and many could fill its
+// table.
 //
 // One goroutine at a time may use a Verifier.
 type Verifier struct {
 	peers map[netip.Addr]*idPeer
+
+	// what the last packet would change, until it is confirmed
+	news    idPeer
+	newsOf  netip.Addr
+	hasNews bool
 
 	// the last peer, and the last pseudo header's state
 	last     *idPeer
@@ -60,23 +71,34 @@ type Verifier struct {
 }
 
 type idPeer struct {
-	id    uint16
-	known bool
-	clear bool // sends with DF clear
-	cand  uint16
-	has   bool // cand is set
-	at    int64
+	id        uint16
+	known     bool
+	clear     bool // sends with DF clear
+	cand      uint16
+	candClear bool
+	has       bool // cand is set
+	at        int64
 }
 
 // NewVerifier returns a Verifier that knows no peers.
 func NewVerifier() *Verifier { return &Verifier{peers: make(map[netip.Addr]*idPeer)} }
 
-// Check verifies the ICRC of segment i of d at time now (nanoseconds, any
+// Check is Examine and Confirm: for those who take every packet at its word,
+// such as a capture.
+func (v *Verifier) Check(now int64, d *Datagram, i int) trace.Reason {
+	r := v.Examine(now, d, i)
+	v.Confirm()
+	return r
+}
+
+// Examine verifies the ICRC of segment i of d at time now (nanoseconds, any
 // epoch). It returns trace.None, trace.DropShort, trace.DropICRC or
-// trace.DropICRCWindow.
+// trace.DropICRCWindow. Only after Confirm do later packets of the peer profit
+// from this one.
 //
 //gorxe:hot
-func (v *Verifier) Check(now int64, d *Datagram, i int) trace.Reason {
+func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
+	v.hasNews = false
 	pkt := d.Segment(i)
 	if len(pkt) < bth.BTHLen+bth.ICRCLen {
 		return trace.DropShort
@@ -107,28 +129,53 @@ func (v *Verifier) Check(now int64, d *Datagram, i int) trace.Reason {
 	case d.IDKnown:
 		return trace.DropICRC
 	}
-	p := v.peer(d.Src)
 	diff = crcUnshift(diff, len(body))
 	off, ok := idBasis.solve(diff)
 	clear := !ok // perhaps the sender does not set DF
-	if clear && (p.clear || !p.known) {
-		off, ok = idBasis.solve(diff ^ dfState)
+	if clear {
+		if off, ok = idBasis.solve(diff ^ dfState); !ok {
+			return trace.DropICRC
+		}
 	}
-	if !ok || p.known && p.clear != clear {
-		return trace.DropICRC
+	v.news, v.newsOf = v.peer(d.Src), d.Src
+	before := v.news
+	r := v.news.admit(now, id^off, clear)
+	v.hasNews = v.news != before
+	return r
+}
+
+// Confirm makes the packet examined last count for its peer: the caller knows
+// by other means that it is the peer's, or at least that the peer is one.
+func (v *Verifier) Confirm() {
+	if !v.hasNews {
+		return
 	}
-	return v.admit(now, p, id^off, clear)
+	v.hasNews = false
+	p := v.last
+	if p == nil || v.lastAddr != v.newsOf {
+		if p = v.peers[v.newsOf]; p == nil {
+			if len(v.peers) >= maxPeers {
+				clear(v.peers)
+			}
+			p = new(idPeer)
+			v.peers[v.newsOf] = p
+		}
+		v.last, v.lastAddr = p, v.newsOf
+	}
+	if !p.known {
+		v.Learned++
+	}
+	*p = v.news
 }
 
 // admit decides whether a solved identification is where the peer's next one
-// may be.
-func (v *Verifier) admit(now int64, p *idPeer, id uint16, clear bool) trace.Reason {
+// may be, and moves the window.
+func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 	if !p.known {
 		if id < idCounted && !clear {
 			return trace.None
 		}
 		p.id, p.known, p.clear, p.at = id, true, clear, now
-		v.Learned++
 		return trace.None
 	}
 	ahead := uint16(idAhead)
@@ -136,36 +183,34 @@ func (v *Verifier) admit(now int64, p *idPeer, id uint16, clear bool) trace.Reas
 	if idle > 0 {
 		ahead = uint16(min(idAhead+idle, 0xffff-idBehind))
 	}
+	same := clear == p.clear
 	switch {
-	case id-p.id <= ahead && id != p.id:
+	case same && id-p.id <= ahead && id != p.id:
 		p.id, p.at, p.has = id, now, false
 		return trace.None
-	case p.id-id <= idBehind: // reordered or repeated: does not move the window
+	case same && p.id-id <= idBehind: // reordered or repeated: does not move the window
 		return trace.None
-	case id < idCounted:
+	case same && id < idCounted:
 		return trace.None
-	case p.has && id-p.cand <= idAhead && id != p.cand:
-		p.id, p.at, p.has = id, now, false
+	case p.has && clear == p.candClear && id-p.cand <= idAhead && id != p.cand:
+		p.id, p.clear, p.at, p.has = id, clear, now, false
 		return trace.None
 	}
-	p.cand, p.has = id, true
+	p.cand, p.candClear, p.has = id, clear, true
 	return trace.DropICRCWindow
 }
 
-func (v *Verifier) peer(a netip.Addr) *idPeer {
+// peer returns what is known of a peer.
+func (v *Verifier) peer(a netip.Addr) idPeer {
 	if v.last != nil && v.lastAddr == a {
-		return v.last
+		return *v.last
 	}
 	p := v.peers[a]
 	if p == nil {
-		if len(v.peers) >= maxPeers {
-			clear(v.peers)
-		}
-		p = new(idPeer)
-		v.peers[a] = p
+		return idPeer{}
 	}
 	v.last, v.lastAddr = p, a
-	return p
+	return *p
 }
 
 // dfState is what the DF bit contributes to the state after the pseudo header.

@@ -120,8 +120,41 @@ func TestWindowTableBounded(t *testing.T) {
 	}
 }
 
+// TestForged: packets that nobody vouches for, with any source address,
+// identification and DF bit, leave the Verifier as it was.
+func TestForged(t *testing.T) {
+	v := NewVerifier()
+	forge := func() {
+		for i := range uint16(200) {
+			v.Examine(0, hidden(hiddenSrc, 20000+i, false), 0)
+			v.Examine(0, hidden(hiddenSrc, 40000+i, true), 0)
+			v.Examine(0, hidden(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 7000, true), 0)
+		}
+	}
+	forge()
+	for id := range uint16(1000) {
+		if r := v.Check(0, hidden(hiddenSrc, 30000+60*id, true), 0); r != trace.None {
+			t.Fatalf("identification %d: %v", 30000+60*id, r)
+		}
+		if id%100 == 0 {
+			forge()
+		}
+	}
+	if len(v.peers) != 1 || v.Learned != 1 {
+		t.Errorf("%d peers, %d learned", len(v.peers), v.Learned)
+	}
+	v.Confirm() // there is nothing to confirm
+	v.Examine(0, hidden(hiddenDst, 7000, true), 0)
+	v.Examine(0, hidden(hiddenDst, 0, true), 0)
+	v.Confirm() // the last one taught nothing
+	if len(v.peers) != 1 {
+		t.Error("a packet was confirmed by another one's Confirm")
+	}
+}
+
 // TestDFClear takes packets of a sender that does not set DF, in every part of
-// the window; once that is known, one with DF is an error.
+// the window. Once that is known, one with DF is outside it, and moves it like any
+// other that is: by a second one.
 func TestDFClear(t *testing.T) {
 	v := NewVerifier()
 	for i, s := range []struct {
@@ -129,8 +162,10 @@ func TestDFClear(t *testing.T) {
 		df   bool
 		want trace.Reason
 	}{
-		{5000, false, trace.None}, {5001, true, trace.DropICRC}, {99, false, trace.None},
+		{5000, false, trace.None}, {5001, true, trace.DropICRCWindow}, {99, false, trace.None},
 		{5002, false, trace.None}, {9000, false, trace.DropICRCWindow}, {9001, false, trace.None},
+		{9002, true, trace.DropICRCWindow}, {9003, false, trace.None}, {9004, true, trace.DropICRCWindow}, {9005, true, trace.None},
+		{9006, true, trace.None}, {9007, false, trace.DropICRCWindow},
 	} {
 		if r := v.Check(0, hidden(hiddenSrc, s.id, s.df), 0); r != s.want {
 			t.Errorf("step %d: %v, want %v", i, r, s.want)
@@ -171,12 +206,11 @@ func TestHiddenSegments(t *testing.T) {
 func TestWindowSize(t *testing.T) {
 	n := 0
 	for id := range 1 << 16 {
-		v := NewVerifier()
-		p := v.peer(hiddenSrc)
-		if v.admit(0, p, 30000, false) != trace.None {
+		var p idPeer
+		if p.admit(0, 30000, false) != trace.None {
 			t.Fatal("not learned")
 		}
-		if v.admit(0, p, uint16(id), false) == trace.None {
+		if p.admit(0, uint16(id), false) == trace.None {
 			n++
 		}
 	}
