@@ -29,11 +29,18 @@ type Table struct {
 	perm  *perm.Perm
 	slots atomic.Pointer[[]atomic.Pointer[Region]]
 	gen   []uint8
-	free  []uint32
+	free  []uint32 // oldest first
 	used  int
 }
 
-const keySlotBits = 24
+const (
+	keySlotBits = 24
+
+	// reuseAfter is how many slots are freed after one before it is used
+	// again, so that a key comes back only after so many times 256 regions:
+	// who still holds it must not meet a stranger's memory.
+	reuseAfter = 1024
+)
 
 // MaxRegions is how many regions a table holds.
 const MaxRegions = 1<<keySlotBits - 1
@@ -61,9 +68,8 @@ func (t *Table) Register(r Region) (*Region, error) {
 	slots := *t.slots.Load()
 	var slot uint32
 	switch {
-	case len(t.free) > 0:
-		slot = t.free[len(t.free)-1]
-		t.free = t.free[:len(t.free)-1]
+	case len(t.free) > reuseAfter || len(t.free) > 0 && t.used == MaxRegions:
+		slot, t.free = t.free[0], t.free[1:]
 	case t.used < MaxRegions:
 		slot = uint32(t.used)
 		if t.used == len(slots) {

@@ -77,8 +77,7 @@ func TestRegisterWraps(t *testing.T) {
 	}
 }
 
-// Keys are unique while they live, a withdrawn one gives nothing, and its
-// slot's next key is another.
+// Keys are unique while they live, and a withdrawn one gives nothing.
 func TestKeys(t *testing.T) {
 	tab := NewTable(5)
 	live := map[uint32]*Region{}
@@ -108,9 +107,32 @@ func TestKeys(t *testing.T) {
 			t.Fatal("still there")
 		}
 		r := register(t, tab, Region{PD: 1, Mem: make([]byte, 1)})
-		if r.Key == key || r.Key>>8 != key>>8 {
-			t.Fatalf("the slot of %#x was given %#x", key, r.Key)
+		if r.Key == key {
+			t.Fatalf("key %#x was given to another region", key)
 		}
+	}
+}
+
+// TestKeyOfOldRegion: a key that was deregistered gives nothing, however many
+// regions come and go after it; 256 uses of one slot were enough once.
+func TestKeyOfOldRegion(t *testing.T) {
+	tab := NewTable(3)
+	old := register(t, tab, Region{PD: 7, IOVA: 0x1000, Mem: make([]byte, 16), Access: verbs.AccessAll})
+	stays := register(t, tab, Region{PD: 7, Mem: make([]byte, 16)})
+	if err := tab.Deregister(old.Key); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 256 * reuseAfter {
+		r := register(t, tab, Region{PD: 7, IOVA: 0x1000, Mem: make([]byte, 16), Access: verbs.AccessAll})
+		if _, why := tab.Resolve(7, old.Key, 0x1000, 1, 0); why == trace.None {
+			t.Fatalf("the key works again after %d regions", i+1)
+		}
+		if err := tab.Deregister(r.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tab.Lookup(stays.Key) != stays || tab.Len() != 1 || tab.used > reuseAfter+3 {
+		t.Error(tab.Len(), tab.used)
 	}
 }
 
