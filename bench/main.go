@@ -1,18 +1,26 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 )
 
 func main() {
-	if err := run(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -27,7 +35,7 @@ type options struct {
 	json   string
 }
 
-func run() error {
+func run(ctx context.Context) error {
 	var o options
 	var e end
 	role := flag.String("role", "", "server or client: be one end (used by the program itself)")
@@ -45,12 +53,13 @@ func run() error {
 		e.server, e.link, e.d = *role == "server", o.link, o.d
 		return e.run()
 	}
-	return o.measure()
+	return o.measure(ctx)
 }
 
 // result is one line of the table, and of the JSON file.
 type result struct {
 	Name    string  `json:"name"`
+	Gbits   float64 `json:"gbits"` // median
 	Ratio   float64 `json:"ratio"`
 	Against string  `json:"against"`
 	Min     float64 `json:"min"`
@@ -61,7 +70,30 @@ type result struct {
 	gbits []float64
 }
 
-func (o *options) measure() error {
+// summary is the JSON file.
+type summary struct {
+	Link     string    `json:"link"`
+	MTU      int       `json:"mtu"`
+	Rounds   int       `json:"rounds"`
+	Seconds  float64   `json:"seconds"` // of each run
+	Busy     float64   `json:"busy"`    // part of the processors that others used just before
+	TCPGbits float64   `json:"tcp_gbits"`
+	Segments float64   `json:"segments"` // of a super-packet of WRITE, on average
+	Repeated uint64    `json:"repeated"` // packets of the last WRITE run
+	Results  []*result `json:"results"`
+}
+
+// segmentsNeed is how many segments a super-packet of WRITE must have.
+const segmentsNeed = 8
+
+func (o *options) measure(ctx context.Context) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	s := summary{Link: o.link, MTU: o.mtu, Rounds: o.rounds, Seconds: o.d.Seconds(), Busy: busy(500 * time.Millisecond)}
+	if s.Busy > 0.1 {
+		fmt.Printf("the machine is not idle: others use %.0f%% of its processors, so figures are too low and spread too far\n", s.Busy*100)
+	}
 	w, err := newWire(o.mtu)
 	if err != nil {
 		return err
@@ -72,16 +104,16 @@ func (o *options) measure() error {
 	var tcp, ratios, readRatios []float64
 	var last report
 	for i := range o.rounds {
-		t, err := w.iperf3(o.d)
+		t, err := w.iperf3(ctx, o.d)
 		if err != nil {
 			return err
 		}
-		r, err := w.pair(o, "write")
+		r, err := w.pair(ctx, o, "write")
 		if err != nil {
 			return err
 		}
 		last = r
-		rd, err := w.pair(o, "read")
+		rd, err := w.pair(ctx, o, "read")
 		if err != nil {
 			return err
 		}
@@ -94,37 +126,42 @@ func (o *options) measure() error {
 	}
 	write.sum(ratios)
 	read.sum(readRatios)
-	fmt.Printf("\n%-24s %8s  %-20s %6s %13s %5s\n", "what", "Gbit/s", "against", "ratio", "spread", "need")
-	fmt.Printf("%-24s %8.1f\n", "iperf3 TCP default", median(tcp))
-	ok := true
-	for _, r := range []*result{write, read} {
-		fmt.Printf("%-24s %8.1f  %-20s %6.2f   %5.2f-%5.2f %5.2f\n", r.Name, median(r.gbits), r.Against, r.Ratio, r.Min, r.Max, r.Need)
-		ok = ok && r.OK
+	s.TCPGbits, s.Results, s.Repeated = median(tcp), []*result{write, read}, last.Counters["repeated_requests"]
+	if n := last.Counters["tx_bursts"]; n > 0 {
+		s.Segments = float64(last.Counters["sent_pkts"]) / float64(n)
 	}
-	c := last.Counters
-	if n := c["tx_bursts"]; n > 0 {
-		seg := float64(c["sent_pkts"]) / float64(n)
-		fmt.Printf("\nWRITE at path MTU 4096 left in super-packets of %.1f segments on average (need 8); %d packets sent again\n", seg, c["repeated_requests"])
-		ok = ok && seg >= 8
-	}
+	s.print()
 	if o.json != "" {
-		b, err := json.MarshalIndent([]*result{write, read}, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.json, append(b, '\n'), 0o644); err != nil {
+		if err := s.save(o.json); err != nil {
 			return err
 		}
 	}
-	if !ok {
+	if !write.OK || !read.OK || s.Segments < segmentsNeed {
 		return errors.New("a need is not met")
 	}
 	return nil
 }
 
+func (s *summary) print() {
+	fmt.Printf("\n%-24s %8s  %-20s %6s %13s %5s\n", "what", "Gbit/s", "against", "ratio", "spread", "need")
+	fmt.Printf("%-24s %8.1f\n", "iperf3 TCP default", s.TCPGbits)
+	for _, r := range s.Results {
+		fmt.Printf("%-24s %8.1f  %-20s %6.2f   %5.2f-%5.2f %5.2f\n", r.Name, r.Gbits, r.Against, r.Ratio, r.Min, r.Max, r.Need)
+	}
+	fmt.Printf("\nWRITE left in super-packets of %.1f segments on average (need %d); %d packets sent again in the last round\n", s.Segments, segmentsNeed, s.Repeated)
+}
+
+func (s *summary) save(path string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
 func (r *result) sum(ratios []float64) {
 	r.Ratio, r.Min, r.Max = median(ratios), slices.Min(ratios), slices.Max(ratios)
-	r.OK = r.Ratio >= r.Need
+	r.Gbits, r.OK = median(r.gbits), r.Ratio >= r.Need
 }
 
 func median(v []float64) float64 {
@@ -136,88 +173,4 @@ func median(v []float64) float64 {
 		return (s[n/2-1] + s[n/2]) / 2
 	}
 	return s[len(s)/2]
-}
-
-// wire is two namespaces joined by a veth pair, 192.0.2.1 and 192.0.2.2.
-type wire struct{ a, b string }
-
-func newWire(mtu int) (*wire, error) {
-	w := &wire{fmt.Sprintf("gorxe-bench-a%d", os.Getpid()), fmt.Sprintf("gorxe-bench-b%d", os.Getpid())}
-	m := fmt.Sprint(mtu)
-	for _, c := range [][]string{
-		{"netns", "add", w.a},
-		{"netns", "add", w.b},
-		{"-n", w.a, "link", "add", "eth0", "mtu", m, "type", "veth", "peer", "name", "eth0", "netns", w.b, "mtu", m},
-		{"-n", w.a, "addr", "add", "192.0.2.1/24", "dev", "eth0"},
-		{"-n", w.b, "addr", "add", "192.0.2.2/24", "dev", "eth0"},
-		{"-n", w.a, "link", "set", "eth0", "up"},
-		{"-n", w.b, "link", "set", "eth0", "up"},
-	} {
-		if out, err := exec.Command("ip", c...).CombinedOutput(); err != nil {
-			w.close()
-			return nil, fmt.Errorf("ip %v: %w: %s (root and iproute2 are needed)", c, err, out)
-		}
-	}
-	return w, nil
-}
-
-func (w *wire) close() {
-	for _, n := range []string{w.a, w.b} {
-		_ = exec.Command("ip", "netns", "del", n).Run()
-	}
-}
-
-func in(ns, name string, args ...string) *exec.Cmd {
-	return exec.Command("ip", append([]string{"netns", "exec", ns, name}, args...)...)
-}
-
-// both runs a server and a client and returns the client's output.
-func both(server, client *exec.Cmd) ([]byte, error) {
-	server.Stderr, client.Stderr = os.Stderr, os.Stderr
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
-	out, err := client.Output()
-	if err != nil {
-		_ = server.Process.Kill()
-	}
-	if serr := server.Wait(); err == nil {
-		err = serr
-	}
-	return out, err
-}
-
-func (w *wire) iperf3(d time.Duration) (float64, error) {
-	server := in(w.b, "iperf3", "-s", "-1")
-	client := in(w.a, "sh", "-c", fmt.Sprintf("sleep 0.3; exec iperf3 -c 192.0.2.2 -J -t %.0f", d.Seconds()))
-	out, err := both(server, client)
-	if err != nil {
-		return 0, fmt.Errorf("iperf3: %w", err)
-	}
-	var r struct {
-		End struct {
-			Sum struct {
-				Bits float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-		} `json:"end"`
-	}
-	if err := json.Unmarshal(out, &r); err != nil {
-		return 0, err
-	}
-	return r.End.Sum.Bits / 1e9, nil
-}
-
-func (w *wire) pair(o *options, op string) (r report, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	args := []string{"-link", o.link, "-op", op, "-time", o.d.String()}
-	server := in(w.b, self, append(args, "-role", "server")...)
-	client := in(w.a, self, append(args, "-role", "client", "-peer", "192.0.2.2")...)
-	out, err := both(server, client)
-	if err != nil {
-		return r, fmt.Errorf("RC %s over %s: %w", op, o.link, err)
-	}
-	return r, json.Unmarshal(out, &r)
 }
