@@ -145,6 +145,40 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// Datagrams that fill the ring to its last octet: the next one begins at the
+// start.
+func TestExactFill(t *testing.T) {
+	a, b := pair(t, mem.Config{Bytes: 16 * 4096})
+	ds := make([]wire.Datagram, 1)
+	v := wire.NewVerifier()
+	psn, next := uint32(0), uint32(0)
+	put := func() {
+		send(t, a, memtest.Burst(t, memtest.Spec{Flow: memtest.Flow4(), QPN: 1, PSN: psn, Op: bth.RCSendMiddle, Lens: []int{4096 - bth.BTHLen - bth.ICRCLen}}))
+		psn++
+	}
+	for range 16 {
+		put()
+	}
+	for range 3 * 16 {
+		for range 2 { // the second takes back what the first lent
+			n, err := b.Recv(ds)
+			if n != 1 || err != nil {
+				t.Fatalf("Recv = %d, %v", n, err)
+			}
+			if p := memtest.Check(t, v, &ds[0], 0); p.PSN.Uint32() != next {
+				t.Fatalf("PSN %v, want %d", p.PSN, next)
+			}
+			next++
+			if next > 1 {
+				put()
+			}
+		}
+	}
+	if s := stats(b); s.RxDropped != 0 {
+		t.Errorf("%d dropped", s.RxDropped)
+	}
+}
+
 func TestSteering(t *testing.T) {
 	n := mem.NewNetwork()
 	a, err := n.Attach(mem.Config{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})

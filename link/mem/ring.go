@@ -44,24 +44,21 @@ func newRing(depth, bytes int) ring {
 // reserve takes room for a datagram of n octets, or returns nil when there is
 // none. The lock is held.
 func (r *ring) reserve(n int) *desc {
-	size, gap := ringSize(n), 0
 	if r.used == 0 {
 		r.off = 0
 	}
-	if r.off+size > len(r.buf) {
-		gap = len(r.buf) - r.off
+	size, gap, off := ringSize(n), 0, r.off
+	if off+size > len(r.buf) {
+		gap, off = len(r.buf)-off, 0
 	}
 	if r.head-r.tail == uint64(len(r.descs)) || r.used+gap+size > len(r.buf) {
 		return nil
 	}
-	if gap > 0 {
-		r.off = 0
-	}
 	d := &r.descs[r.head%uint64(len(r.descs))]
 	r.head++
-	d.Payload = r.buf[r.off : r.off+n : r.off+n]
+	d.Payload = r.buf[off : off+n : off+n]
 	d.cost = gap + size
-	r.off += size
+	r.off = off + size
 	r.used += d.cost
 	return d
 }
