@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 )
@@ -67,13 +68,13 @@ func (r *Ring) Units() uint32 { return r.mask + 1 }
 
 // unit returns the octets of the unit with free-running index i.
 func (r *Ring) unit(i uint32) []byte {
-	off := (i & r.mask) * UnitLen
+	off := int(i&r.mask) * UnitLen
 	return r.mem[off : off+UnitLen : off+UnitLen]
 }
 
 // copyIn writes b into consecutive units from index i on.
 func (r *Ring) copyIn(i uint32, b []byte) {
-	off := (i & r.mask) * UnitLen
+	off := int(i&r.mask) * UnitLen
 	n := copy(r.mem[off:], b)
 	copy(r.mem, b[n:])
 }
@@ -86,9 +87,8 @@ func (r *Ring) copyOut(b []byte, i uint32, off int) {
 }
 
 func ceilPow2(n int) int {
-	p := 1
-	for p < n {
-		p <<= 1
+	if n <= 1 {
+		return 1
 	}
-	return p
+	return 1 << bits.Len(uint(n-1))
 }

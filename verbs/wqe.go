@@ -25,6 +25,7 @@ const (
 	sqQPN    = 48 // u32
 	sqQKey   = 52 // u32
 	sqAH     = 56 // u32
+	sqZero   = 60 // u32, 0
 	sgeLen   = 16
 
 	// MaxSendUnits is the longest send WQE: a header and 32 SGEs, or 512
@@ -74,14 +75,23 @@ type SendQueue struct {
 	maxInline int
 }
 
-// NewSendQueue wraps ring memory for posting with the capabilities c.
+// NewSendQueue wraps ring memory for posting with the capabilities c. The ring
+// must have room for the largest request that they allow.
 func NewSendQueue(mem []byte, c QPCap) (*SendQueue, error) {
 	r, ok := MakeRing(mem)
 	if !ok {
 		return nil, errors.New("verbs: send ring memory has a wrong size or alignment")
 	}
+	if !within(c.MaxSendWR, MaxQPWR) || !within(c.MaxSendSGE, MaxSGE) || !within(c.MaxInline, MaxInline) {
+		return nil, fmt.Errorf("verbs: send queue beyond the limits of a ring: %+v", c)
+	}
+	if n := SendUnits(c.MaxSendSGE, c.MaxInline); n > int(r.Units()) {
+		return nil, fmt.Errorf("verbs: send ring of %d units, a request may take %d", r.Units(), n)
+	}
 	return &SendQueue{ring: r, maxWR: uint32(c.MaxSendWR), maxSGE: c.MaxSendSGE, maxInline: c.MaxInline}, nil
 }
+
+func within(v, limit int) bool { return v >= 0 && v <= limit }
 
 // Reset forgets everything posted; the NIC's side does the same.
 func (q *SendQueue) Reset() {
@@ -118,6 +128,7 @@ func (q *SendQueue) Put(w *SendWR) error {
 	le.PutUint32(h[sqQPN:], w.RemoteQPN)
 	le.PutUint32(h[sqQKey:], w.RemoteQKey)
 	le.PutUint32(h[sqAH:], w.AH)
+	le.PutUint32(h[sqZero:], 0)
 	if w.Flags&SendInline != 0 {
 		h[sqNumSGE] = 0
 		le.PutUint32(h[sqLen:], uint32(n))
@@ -218,6 +229,8 @@ func (r *SendRing) Fetch(w *SendWQE, sgl []SGE) (more, ok bool) {
 			return true, false
 		}
 		need = int(w.InlineLen)
+	} else if w.InlineLen != 0 {
+		return true, false
 	}
 	if int(w.NumSGE) > len(sgl) || uint32(w.Units) > avail || 1+(need+UnitLen-1)/UnitLen != int(w.Units) {
 		return true, false
@@ -253,10 +266,17 @@ type RecvQueue struct {
 }
 
 // NewRecvQueue wraps ring memory for posting wr requests of up to sge entries.
+// The ring must have room for all of them.
 func NewRecvQueue(mem []byte, wr, sge int) (*RecvQueue, error) {
 	r, ok := MakeRing(mem)
 	if !ok {
 		return nil, errors.New("verbs: receive ring memory has a wrong size or alignment")
+	}
+	if !within(wr, MaxQPWR) || !within(sge, MaxSGE) {
+		return nil, fmt.Errorf("verbs: receive queue of %d requests of %d entries is beyond the limits of a ring", wr, sge)
+	}
+	if n := wr * RecvUnits(sge); n > int(r.Units()) {
+		return nil, fmt.Errorf("verbs: receive ring of %d units, its requests may take %d", r.Units(), n)
 	}
 	return &RecvQueue{ring: r, stride: uint32(RecvUnits(sge)), maxWR: uint32(wr), maxSGE: sge}, nil
 }
@@ -275,7 +295,7 @@ func (q *RecvQueue) Put(w *RecvWR) error {
 	if q.prod-q.ring.cons.Load() >= q.maxWR*q.stride {
 		return ErrQueueFull
 	}
-	var b [UnitLen * (1 + MaxSGE*sgeLen/UnitLen)]byte
+	var b [rqSGE + MaxSGE*sgeLen]byte
 	le.PutUint32(b[rqNumSGE:], uint32(len(w.SGL)))
 	le.PutUint64(b[rqID:], w.ID)
 	for i, s := range w.SGL {
@@ -298,6 +318,7 @@ type RecvRing struct {
 	ring   Ring
 	next   uint32
 	stride uint32
+	broken bool // the producer's index made no sense
 }
 
 // NewRecvRing returns the NIC's side of ring memory for WQEs of up to sge
@@ -309,7 +330,7 @@ func NewRecvRing(mem []byte, sge int) (*RecvRing, bool) {
 
 // Reset forgets everything.
 func (r *RecvRing) Reset() {
-	r.next = 0
+	r.next, r.broken = 0, false
 	r.ring.prod.Store(0)
 	r.ring.cons.Store(0)
 }
@@ -324,25 +345,33 @@ func (r *RecvRing) SetFlushing(on bool) {
 	}
 }
 
-// Len returns how many requests wait.
-func (r *RecvRing) Len() int { return int((r.ring.prod.Load() - r.next) / r.stride) }
+// Len returns how many requests wait, at most as many as there is room for.
+func (r *RecvRing) Len() int {
+	if r.broken {
+		return 0
+	}
+	return int(min(r.ring.prod.Load()-r.next, r.ring.Units()) / r.stride)
+}
 
 // Fetch takes the next request: its ID, and its entries into sgl. ok is false
-// when there is none. n is -1 when what stands there is not a WQE.
+// when there is none. n is -1 when what stands there is not a WQE; when that is
+// so because the producer's index is further ahead than the ring has room for,
+// it is the last.
 //
 //gorxe:hot
 func (r *RecvRing) Fetch(sgl []SGE) (id uint64, n int, ok bool) {
 	avail := r.ring.prod.Load() - r.next
-	if avail < r.stride {
+	if avail < r.stride || r.broken {
 		return 0, 0, false
 	}
 	var h [rqSGE]byte
 	copy(h[:], r.ring.unit(r.next))
 	id = le.Uint64(h[rqID:])
 	k := le.Uint32(h[rqNumSGE:])
-	if k > uint32(len(sgl)) || RecvUnits(int(k)) > int(r.stride) || avail > r.ring.Units() {
-		k = 0
-		n = -1
+	n = int(k)
+	r.broken = avail > r.ring.Units()
+	if r.broken || k > uint32(len(sgl)) || RecvUnits(int(k)) > int(r.stride) {
+		k, n = 0, -1
 	}
 	var b [sgeLen]byte
 	for i := range int(k) {
@@ -351,8 +380,5 @@ func (r *RecvRing) Fetch(sgl []SGE) (id uint64, n int, ok bool) {
 	}
 	r.next += r.stride
 	r.ring.cons.Store(r.next)
-	if n == 0 {
-		n = int(k)
-	}
 	return id, n, true
 }
