@@ -102,18 +102,6 @@ func (p *process) fails(wants ...string) {
 	}
 }
 
-// addr returns an address of 127.20, which is this package's, with port 4791
-// free; two processes of it may run at a time.
-func addr(t *testing.T) string {
-	for n := uint16(os.Getpid() * 251); ; n++ {
-		a := netip.AddrFrom4([4]byte{127, 20, byte(n >> 8), byte(n)})
-		if c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 4791))); err == nil {
-			c.Close()
-			return a.String()
-		}
-	}
-}
-
 // tcpPort returns a free one.
 func tcpPort(t *testing.T) string {
 	l, err := net.Listen("tcp", ":0")
@@ -149,7 +137,7 @@ func each(t *testing.T, f func(t *testing.T, as func(*exec.Cmd) *exec.Cmd)) {
 // TestMistakes: what is wrong with flags and arguments is said at once, by a
 // server too, which would otherwise wait for a client first.
 func TestMistakes(t *testing.T) {
-	at, port := addr(t), tcpPort(t)
+	at, port := testbed.Loopback(0).String(), tcpPort(t)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	each(t, func(t *testing.T, as func(*exec.Cmd) *exec.Cmd) {
@@ -206,7 +194,7 @@ func TestTapDenied(t *testing.T) {
 
 // TestPacketDenied: the packet link without the capability it needs.
 func TestPacketDenied(t *testing.T) {
-	cmd := command("pingpong", "rc", "--addr", addr(t), "--link", "packet")
+	cmd := command("pingpong", "rc", "--addr", testbed.Loopback(0).String(), "--link", "packet")
 	if os.Getuid() == 0 {
 		cmd = nobody(cmd)
 	}
@@ -215,7 +203,7 @@ func TestPacketDenied(t *testing.T) {
 
 // TestPortTaken: the second server on an address is told who has the first.
 func TestPortTaken(t *testing.T) {
-	at := addr(t)
+	at := testbed.Loopback(0).String()
 	first := begin(t, nil, command("pingpong", "rc", "--addr", at, "-p", tcpPort(t)))
 	serves(t, at)
 	second := begin(t, nil, command("pingpong", "rc", "--addr", at, "-p", tcpPort(t)))
@@ -284,8 +272,7 @@ func TestPingpong(t *testing.T) {
 
 // TestDemo runs where nothing can be written, as user 65534 where this is root.
 func TestDemo(t *testing.T) {
-	a := netip.MustParseAddr(addr(t))
-	cmd := command("demo", "--time", "20ms", "--addr-a", a.String(), "--addr-b", a.Next().String())
+	cmd := command("demo", "--time", "20ms", "--addr-a", testbed.Loopback(0).String(), "--addr-b", testbed.Loopback(1).String())
 	if os.Getuid() == 0 {
 		cmd = nobody(cmd)
 	}

@@ -3,9 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"net"
-	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,29 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/gorxe/gorxe/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// addrs returns two addresses whose port 4791 is free, of those in 127.19 that
-// are this package's; two processes of it may run at a time.
-func addrs(t *testing.T) (a, b string) {
-	t.Helper()
-	var free []string
-	for n := uint16(os.Getpid() * 251); len(free) < 2; n++ {
-		at := netip.AddrFrom4([4]byte{127, 19, byte(n >> 8), byte(n)})
-		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 4791)))
-		if err == nil {
-			c.Close()
-			free = append(free, at.String())
-		}
-	}
-	return free[0], free[1]
-}
-
 func short(t *testing.T, tap string) (Config, *bytes.Buffer) {
 	c := Default()
-	c.AddrA, c.AddrB = addrs(t)
+	c.AddrA, c.AddrB = testbed.Loopback(0).String(), testbed.Loopback(1).String()
 	c.Time, c.Tap = 20*time.Millisecond, tap
 	out := new(bytes.Buffer)
 	c.Out = out
