@@ -68,6 +68,16 @@ microbench: ## every Go benchmark once, so that none rots; the figures mean noth
 bench: ## WRITE and READ against iperf3 between two namespaces; needs root, iproute2 and iperf3
 	$(GO) run ./bench $(BENCH)
 
+.PHONY: sim
+sim: ## the simulated workload over RUNS seeds of each network (RUNS=40)
+	$(GO) test -count=1 -timeout 30m ./sim -runs $(or $(RUNS),40)
+
+.PHONY: soak
+soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case
+	$(MAKE) sim RUNS=400
+	$(MAKE) fuzz FUZZTIME=1m
+	$(MAKE) interop
+
 .PHONY: interop
 interop: ## every case against the kernel's Soft-RoCE in an emulated guest; needs root; INTEROP='-run RE' for some
 	$(GO) run ./interop -json out/interop.json $(INTEROP)
