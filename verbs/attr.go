@@ -112,6 +112,12 @@ func (m AttrMask) String() string {
 			s = append(s, a.name)
 		}
 	}
+	for _, a := range attrNames {
+		m &^= a.m
+	}
+	if m != 0 {
+		s = append(s, fmt.Sprintf("%#x", uint32(m)))
+	}
 	return strings.Join(s, "|")
 }
 
@@ -145,17 +151,27 @@ var transitions = []transition{
 	{StateRTS, StateRTS, []QPType{UC}, 0, AttrAccess},
 	{StateRTS, StateRTS, []QPType{UD}, 0, AttrQKey},
 	{StateRTS, StateSQD, []QPType{RC, UC, UD}, 0, 0},
-	{StateSQD, StateRTS, []QPType{RC, UC, UD}, 0, AttrAccess | AttrMinRNRTimer | AttrQKey},
+	{StateSQD, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer},
+	{StateSQD, StateRTS, []QPType{UC}, 0, AttrAccess},
+	{StateSQD, StateRTS, []QPType{UD}, 0, AttrQKey},
 	{StateSQD, StateSQD, []QPType{RC}, 0, AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic | AttrMaxDestRdAtomic | AttrAccess | AttrMinRNRTimer | AttrPKeyIndex},
-	{StateSQD, StateSQD, []QPType{UC, UD}, 0, AttrAV | AttrAccess | AttrPKeyIndex | AttrQKey},
-	{StateSQE, StateRTS, []QPType{UC, UD}, 0, AttrAccess | AttrQKey},
+	{StateSQD, StateSQD, []QPType{UC}, 0, AttrAV | AttrAccess | AttrPKeyIndex},
+	{StateSQD, StateSQD, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey},
+	{StateSQE, StateRTS, []QPType{UC}, 0, AttrAccess},
+	{StateSQE, StateRTS, []QPType{UD}, 0, AttrQKey},
 }
 
 // CheckTransition says whether a queue pair of type t may go from one state
-// to another with these attributes, and what is missing or too much.
+// to another with these attributes, and what is missing or too much. Without
+// AttrState it stays where it is; to change nothing at all is always allowed.
 func CheckTransition(t QPType, from, to QPState, mask AttrMask) error {
 	set := mask&AttrState != 0
 	mask &^= AttrState
+	if !set {
+		if to = from; mask == 0 {
+			return nil
+		}
+	}
 	if set && (to == StateReset || to == StateErr) {
 		if mask != 0 {
 			return fmt.Errorf("%w: going to %v takes no attribute but State, not %v", ErrState, to, mask)
@@ -174,7 +190,7 @@ func CheckTransition(t QPType, from, to QPState, mask AttrMask) error {
 		}
 		return nil
 	}
-	if from == to {
+	if !set {
 		return fmt.Errorf("%w: in %v a %v QP takes no %v", ErrState, from, t, mask)
 	}
 	return fmt.Errorf("%w: a %v QP does not go from %v to %v (RESET, INIT, RTR, RTS is the way up)", ErrState, t, from, to)
