@@ -123,8 +123,7 @@ func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []strin
 	case LinkUDP:
 		return o.openUDP(cfg, p)
 	case LinkPacket:
-		links, err = o.openPacket(cfg, p)
-		return links, nil, err
+		return o.openPacket(cfg, p)
 	case LinkAuto, "":
 	default:
 		return nil, nil, fmt.Errorf("link %q: there are auto, udp and packet", cfg.Link)
@@ -133,32 +132,41 @@ func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []strin
 	if err == nil || errors.Is(err, syscall.EADDRINUSE) { // packet would need the same port
 		return links, missing, err
 	}
-	links, perr := o.openPacket(cfg, p)
+	links, missing, perr := o.openPacket(cfg, p)
 	if perr != nil {
 		return nil, nil, err
 	}
-	return links, []string{fmt.Sprintf("link packet is used, not udp: %v", err)}, nil
+	return links, append(missing, fmt.Sprintf("link packet is used, not udp: %v", err)), nil
 }
 
-// openUDP opens sockets on the addresses. IPv6 link-local ones may not be
-// ready: the kernel looks for duplicates first, for a second or two. The NIC
-// then goes without them.
-func (o opener) openUDP(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
-	links, err = o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
-	rest := slices.DeleteFunc(slices.Clone(p.addrs), netip.Addr.IsLinkLocalUnicast)
-	if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(rest) == 0 || len(rest) == len(p.addrs) {
+func (o opener) openUDP(cfg *Config, p *place) ([]link.Link, []string, error) {
+	return p.openReady(func() ([]link.Link, error) {
+		return o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
+	})
+}
+
+func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, []string, error) {
+	return p.openReady(func() ([]link.Link, error) {
+		return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+	})
+}
+
+// openReady opens sockets on the addresses that are ready. IPv6 link-local ones
+// may not be: the kernel looks for duplicates first, for a second or two. The
+// NIC then goes without them and says so.
+func (p *place) openReady(open func() ([]link.Link, error)) (links []link.Link, missing []string, err error) {
+	links, err = open()
+	all, rest := p.addrs, slices.DeleteFunc(slices.Clone(p.addrs), netip.Addr.IsLinkLocalUnicast)
+	if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(rest) == 0 || len(rest) == len(all) {
 		return links, nil, err
 	}
-	links, err2 := o.udp(udp.Config{Addrs: rest, Shards: cfg.Shards})
+	p.addrs = rest
+	links, err2 := open()
 	if err2 != nil {
+		p.addrs = all
 		return nil, nil, err
 	}
-	p.addrs = rest
 	return links, []string{fmt.Sprintf("link-local addresses are not used: %v", err)}, nil
-}
-
-func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, error) {
-	return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
 }
 
 // place is where a NIC is put: an interface, and addresses on it.

@@ -22,16 +22,16 @@ type PortOwner struct {
 func (o PortOwner) String() string {
 	switch {
 	case o.PID != 0:
-		return fmt.Sprintf("process %d (%s): stop it, or attach to it if it is rxed or another gorxe program", o.PID, o.Command)
+		return fmt.Sprintf("process %d (%s): stop it, or use another address of this host", o.PID, o.Command)
 	case o.Kernel || len(o.Devices) > 0 && o.UID <= 0:
 		if len(o.Devices) == 0 {
 			return "the kernel, probably its Soft-RoCE: `rdma link` lists its devices, `rdma link delete NAME` removes one"
 		}
 		return "the kernel's Soft-RoCE: remove it with `rdma link delete " + strings.Join(o.Devices, "` and `rdma link delete ") + "`"
 	case o.UID >= 0:
-		return fmt.Sprintf("user %d: rxed or another gorxe program (attach to it, or stop it), or the kernel's Soft-RoCE (`rdma link delete NAME`); `ss -lunp sport = :4791` as root tells", o.UID)
+		return fmt.Sprintf("user %d: another gorxe program (stop it, or use another address of this host), or the kernel's Soft-RoCE (`rdma link delete NAME`); `ss -lunp sport = :4791` as root tells", o.UID)
 	}
-	return "somebody outside this network namespace's view: another gorxe program, rxed, or the kernel's Soft-RoCE (`rdma link delete NAME`)"
+	return "somebody outside this network namespace's view: another gorxe program, or the kernel's Soft-RoCE (`rdma link delete NAME`)"
 }
 
 // Has reports whether the owner has the port of a.

@@ -11,7 +11,7 @@ func TestOwnerText(t *testing.T) {
 		o    PortOwner
 		want string
 	}{
-		{PortOwner{PID: 7, Command: "rxed", UID: 0}, "process 7 (rxed): stop it, or attach"},
+		{PortOwner{PID: 7, Command: "rxed", UID: 0}, "process 7 (rxed): stop it, or use another address"},
 		{PortOwner{UID: 0, Kernel: true, Devices: []string{"rxe0"}}, "the kernel's Soft-RoCE: remove it with `rdma link delete rxe0`"},
 		{PortOwner{UID: 0, Kernel: true, Devices: []string{"rxe0", "rxe1"}}, "`rdma link delete rxe0` and `rdma link delete rxe1`"},
 		{PortOwner{UID: 0, Devices: []string{"rxe0"}}, "`rdma link delete rxe0`"},
