@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,8 @@ func (c *Context) Counters() (map[string]uint64, error) { return c.p.Counters() 
 func (c *Context) Events() <-chan AsyncEvent { return c.p.Events() }
 
 // Close destroys the device or the attachment to it, with every object.
-// Waiters return ErrClosed.
+// Waiters return ErrClosed, and so does what is posted afterwards. Closing again
+// does nothing.
 func (c *Context) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -72,7 +74,7 @@ func (c *Context) CreateCQ(cfg CQConfig) (*CQ, error) {
 	}
 	q, err := NewCompQueue(info.Ring)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.p.Destroy(KindCQ, info.Handle))
 	}
 	return &CQ{ctx: c, h: info.Handle, q: q}, nil
 }
@@ -125,6 +127,9 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if cfg.SendCQ == nil || cfg.RecvCQ == nil {
 		return nil, errors.New("verbs: a queue pair needs SendCQ and RecvCQ (they may be the same)")
 	}
+	if cfg.SendCQ.ctx != p.ctx || cfg.RecvCQ.ctx != p.ctx {
+		return nil, errors.New("verbs: a completion queue of another device")
+	}
 	c, err := cfg.Cap.WithDefaults()
 	if err != nil {
 		return nil, err
@@ -134,11 +139,11 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 		return nil, err
 	}
 	q := &QP{pd: p, info: info, typ: cfg.Type, cap: c}
-	if q.sq, err = NewSendQueue(info.SendRing, c); err != nil {
-		return nil, err
+	if q.sq, err = NewSendQueue(info.SendRing, c); err == nil {
+		q.rq, err = NewRecvQueue(info.RecvRing, c.MaxRecvWR, c.MaxRecvSGE)
 	}
-	if q.rq, err = NewRecvQueue(info.RecvRing, c.MaxRecvWR, c.MaxRecvSGE); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, p.ctx.p.Destroy(KindQP, info.Handle))
 	}
 	return q, nil
 }
@@ -162,9 +167,10 @@ func (m *MR) RKey() uint32 { return m.info.RKey }
 func (m *MR) Bytes() []byte { return m.info.Mem }
 
 // SGE returns the scatter/gather entry of n octets from offset off on. It does
-// not check them: the NIC does.
+// not check them: the NIC does. An n that an entry cannot hold becomes the
+// longest there is, which is more than a message may have.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.info.IOVA + uint64(off), Length: uint32(n), LKey: m.info.LKey}
+	return SGE{Addr: m.info.IOVA + uint64(off), Length: uint32(min(uint64(n), math.MaxUint32)), LKey: m.info.LKey}
 }
 
 // Uint64 loads the word at offset off, which must be aligned to 8, atomically
@@ -175,7 +181,7 @@ func (m *MR) Uint64(off int) uint64 { return atomic.LoadUint64(m.word(off)) }
 func (m *MR) SetUint64(off int, v uint64) { atomic.StoreUint64(m.word(off), v) }
 
 func (m *MR) word(off int) *uint64 {
-	p := unsafe.Pointer(&m.info.Mem[off : off+8][0])
+	p, _ := unsafe.Pointer(&m.info.Mem[off]), m.info.Mem[off+7]
 	if uintptr(p)&7 != 0 {
 		panic("verbs: atomic word is not aligned to 8 octets")
 	}

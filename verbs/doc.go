@@ -1,6 +1,6 @@
 // Package verbs is the vocabulary of RDMA as libibverbs has it, the rings that
 // a program and a NIC share, and the objects a program holds: Context, PD, MR,
-// CQ, SRQ and QP, over a small Provider interface. A program written against it runs
+// CQ and QP, over a small Provider interface. A program written against it runs
 // the same over a NIC embedded in its own process and one in another.
 //
 // The layout of the rings is fixed and little-endian: see docs/rings.md. The

@@ -154,6 +154,9 @@ func (q *QP) Stats() (QPStats, error) {
 // that is fewer than all, err tells why of the next one. What was taken runs.
 // It never blocks; on success it does not allocate.
 func (q *QP) PostSend(wr []SendWR) (n int, err error) {
+	if q.pd.ctx.closed.Load() {
+		return 0, ErrClosed
+	}
 	q.sqMu.Lock()
 	for n = range wr {
 		if err = q.checkSend(&wr[n]); err == nil {
@@ -193,6 +196,8 @@ func (q *QP) checkSend(w *SendWR) error {
 	switch q.postState() {
 	case StateReset, StateInit, StateRTR:
 		return fmt.Errorf("%w: send request posted before RTS; connect the queue pair first", ErrState)
+	case stateDestroyed:
+		return fmt.Errorf("%w: the queue pair was destroyed", ErrClosed)
 	}
 	return nil
 }
@@ -201,20 +206,20 @@ func (q *QP) checkSend(w *SendWR) error {
 // can never be posted.
 func (q *QP) postState() QPState { return QPState(q.state.Load()) }
 
+// stateDestroyed is the last state of a QP, one that no device knows.
+const stateDestroyed QPState = 0xff
+
 // PostRecv posts receive requests, like PostSend.
 func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
-	st := q.postState()
-	if st == StateReset {
-		return 0, fmt.Errorf("%w: receive request posted in RESET; Modify to INIT first", ErrState)
+	if q.pd.ctx.closed.Load() {
+		return 0, ErrClosed
 	}
 	q.rqMu.Lock()
-	for n = range wr {
-		if err = q.rq.Put(&wr[n]); err != nil {
-			break
+	err = q.checkRecv()
+	for i := 0; i < len(wr) && err == nil; i++ {
+		if err = q.rq.Put(&wr[i]); err == nil {
+			n++
 		}
-	}
-	if err == nil {
-		n = len(wr)
 	}
 	if n > 0 {
 		q.rq.Publish()
@@ -227,6 +232,24 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	return n, err
 }
 
+func (q *QP) checkRecv() error {
+	switch q.postState() {
+	case stateDestroyed:
+		return fmt.Errorf("%w: the queue pair was destroyed", ErrClosed)
+	case StateReset:
+		return fmt.Errorf("%w: receive request posted in RESET; Modify to INIT first", ErrState)
+	}
+	return nil
+}
+
 // Destroy frees the queue pair. On the wire it falls silent; completions that
 // are in its queues stay there.
-func (q *QP) Destroy() error { return q.pd.ctx.p.Destroy(KindQP, q.info.Handle) }
+func (q *QP) Destroy() error {
+	q.stMu.Lock()
+	defer q.stMu.Unlock()
+	if err := q.pd.ctx.p.Destroy(KindQP, q.info.Handle); err != nil {
+		return err
+	}
+	q.state.Store(uint32(stateDestroyed))
+	return nil
+}
