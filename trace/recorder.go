@@ -9,7 +9,12 @@ const (
 	Rx
 )
 
-func (d Dir) String() string { return [...]string{"-", ">", "<"}[d] }
+func (d Dir) String() string {
+	if d > Rx {
+		return "?"
+	}
+	return [...]string{"-", ">", "<"}[d]
+}
 
 // Event is one thing that happened to one queue pair.
 type Event struct {
@@ -30,8 +35,9 @@ type Recorder struct {
 	next uint64
 }
 
-// NewRecorder returns a recorder of the last n events.
-func NewRecorder(n int) *Recorder { return &Recorder{ring: make([]Event, n)} }
+// NewRecorder returns a recorder of the last n events; with n of 0 or less it
+// records nothing.
+func NewRecorder(n int) *Recorder { return &Recorder{ring: make([]Event, max(n, 0))} }
 
 // Record adds an event, replacing the oldest when the ring is full. It is safe
 // on a nil recorder.
