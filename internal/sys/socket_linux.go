@@ -123,12 +123,15 @@ func SetReceiveMeta(fd int, a netip.Addr) error {
 
 // SetDontFragment makes every packet of fd carry DF, and with it, as long as
 // fd is not connected, IPv4 identification 0 (0, 1, 2... in the segments of
-// one message).
+// one message). Only the interface's MTU bounds a packet: the path's would be
+// learned from ICMP, and a forged message would have the kernel refuse every
+// packet to a peer for ten minutes. The path MTU of RDMA is what both ends
+// agreed on.
 func SetDontFragment(fd int, a netip.Addr) error {
 	if a.Is4() {
-		return SetInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		return SetInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 	}
-	if err := SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO); err != nil {
+	if err := SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE); err != nil {
 		return err
 	}
 	return SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)

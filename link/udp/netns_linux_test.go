@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/internal/udptx"
@@ -231,6 +232,104 @@ func TestTooLarge(t *testing.T) {
 			require.NoError(t, b.Close())
 		}
 	}
+}
+
+// TestForgedICMP: messages that a packet was too large, or that nobody listens,
+// do not keep packets from leaving. The kernel believes the first of them, which
+// shows that they were well made.
+func TestForgedICMP(t *testing.T) {
+	p := newPair(t, 1500)
+	for _, c := range []struct {
+		a, b netip.Addr
+		mtu  int
+	}{{testbed.A4, testbed.B4, 552}, {testbed.A6, testbed.B6, 1280}} {
+		b := openIn(t, p.B, Config{Addrs: []netip.Addr{c.b}})
+		a := openIn(t, p.A, Config{Addrs: []netip.Addr{c.a}})
+		var f *wire.Flow
+		p.A.Do(func() { f = flow(t, a, c.a, c.b, 0xc00f) })
+		forge(t, p.B, f, c.mtu)
+		p.A.Do(func() {
+			for limit := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
+				mtu, err := sys.PathMTU(c.a, c.b, 0)
+				require.NoError(t, err)
+				if mtu == c.mtu {
+					return
+				}
+				require.True(t, time.Now().Before(limit), "the kernel takes the path MTU to be %d", mtu)
+			}
+		})
+		for _, segs := range []int{1, 3} {
+			bu := wire.NewBurst()
+			fill(bu, f, shape{segs, 1400, 1400}, 1, rand.New(rand.NewPCG(26, 27)), a.Info().IDs)
+			n, err := a.Send([]*wire.Burst{bu})
+			require.NoError(t, err)
+			require.Equal(t, segs, n)
+			pkts, _ := collect(t, b, segs)
+			require.Equal(t, segments(bu), pkts)
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
+// forge sends a flow's sender ICMP errors about a packet of it: too large for
+// the path, port unreachable, host unreachable.
+func forge(t *testing.T, from *testbed.Host, f *wire.Flow, mtu int) {
+	t.Helper()
+	const quoted = 1400
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Addr: f.Src.As16()}
+	family, proto := unix.AF_INET6, unix.IPPROTO_ICMPV6
+	types := [][2]byte{{2, 0}, {1, 4}, {1, 3}} // RFC 4443
+	ip := make([]byte, wire.IPv6Len, wire.IPv6Len+wire.UDPLen)
+	if f.Src.Is4() {
+		sa = &unix.SockaddrInet4{Addr: f.Src.As4()}
+		family, proto = unix.AF_INET, unix.IPPROTO_ICMP
+		types = [][2]byte{{3, 4}, {3, 3}, {3, 1}} // RFC 792, RFC 1191
+		ip = ip[:wire.IPv4Len]
+		h := wire.IPv4(ip)
+		h[0] = 0x45
+		h.SetTotalLen(quoted)
+		h.SetFlagsOffset(wire.FlagDF)
+		h.SetProtocol(wire.ProtoUDP)
+		h.SetSrc(f.Src.As4())
+		h.SetDst(f.Dst.As4())
+		h.SetChecksum()
+	} else {
+		h := wire.IPv6(ip)
+		h.SetClassFlow(0, 0)
+		h.SetPayloadLen(quoted - wire.IPv6Len)
+		h.SetNextHeader(wire.ProtoUDP)
+		h.SetSrc(f.Src.As16())
+		h.SetDst(f.Dst.As16())
+	}
+	udp := wire.UDP(ip[len(ip) : len(ip)+wire.UDPLen])
+	udp.SetSrcPort(f.SrcPort)
+	udp.SetDstPort(wire.Port)
+	udp.SetLength(quoted - len(ip))
+	quote := append(ip, udp...)
+	from.Do(func() {
+		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		for _, k := range types {
+			m := append([]byte{k[0], k[1], 0, 0, 0, 0, 0, 0}, quote...)
+			binary.BigEndian.PutUint16(m[6:], uint16(mtu)) // IPv6 has 32 bits there
+			if f.Src.Is4() {
+				binary.BigEndian.PutUint16(m[2:], checksum(m)) // the kernel does that for ICMPv6
+			}
+			require.NoError(t, unix.Sendto(fd, m, 0, sa))
+		}
+	})
+}
+
+// checksum is that of RFC 1071 over an even number of octets.
+func checksum(b []byte) uint16 {
+	var s uint32
+	for ; len(b) > 0; b = b[2:] {
+		s += uint32(binary.BigEndian.Uint16(b))
+	}
+	s = s>>16 + s&0xffff
+	return ^uint16(s + s>>16)
 }
 
 // TestUnreachable has no route to the destination.
