@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/gorxe/gorxe/interop/peer"
 	"github.com/gorxe/gorxe/interop/rig"
@@ -58,6 +59,9 @@ func agent(text string) int {
 }
 
 func (a *answer) carryOut(ctx context.Context, o *order) error {
+	if err := unprivileged(); o.Case.Link == linkUDP && err != nil {
+		return err
+	}
 	run, ok := procedures[o.Case.What]
 	if !ok {
 		return fmt.Errorf("no procedure %q", o.Case.What)
@@ -111,6 +115,21 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	return err
 }
 
+// unprivileged returns an error when this process has a capability: link udp is
+// to be shown to need none.
+func unprivileged() error {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		if !strings.Contains(string(b), set+":\t0000000000000000\n") {
+			return fmt.Errorf("this process has capabilities (%s)", set)
+		}
+	}
+	return nil
+}
+
 func hostAddr(n, family int) string {
 	if family == 6 {
 		return rig.Addr6(n)
@@ -119,9 +138,9 @@ func hostAddr(n, family int) string {
 }
 
 // lostPackets says how many packets were lost towards the guest and from it, by
-// the counters of who loses them: the guest's queueing disciplines; or ours,
-// where every packet sent or received that the link under the rules did not
-// see, or did see, was lost between.
+// the counters of who loses them: the guest's queueing disciplines, or the
+// difference on our side between what the NIC sent and what left the link under
+// the rules, and between what reached that link and what the NIC admitted.
 func lostPackets(ctx context.Context, o *order, dev *verbs.Context) (to, from uint64, err error) {
 	switch o.Case.Where {
 	case "guest":
@@ -131,7 +150,7 @@ func lostPackets(ctx context.Context, o *order, dev *verbs.Context) (to, from ui
 		if err != nil {
 			return 0, 0, err
 		}
-		// Duplicates count against losses, so that these are lower bounds.
+		// Packets sent twice count against those lost.
 		return sub(c["sent_pkts"], c["link_tx_packets"]), sub(c["link_rx_packets"], c["rcvd_pkts"]), nil
 	}
 	return 0, 0, errors.New("nobody loses packets in this case")

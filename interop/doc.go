@@ -22,6 +22,20 @@
 // line for each case, -json writes it all for programs, and the exit status is
 // 0 when every case passed.
 //
+// What is to be known of the guest (Linux 6.12, rdma-core 44, under qemu 7.2):
+//
+//   - ibv_rc_pingpong wants -g: GID index 0 is link-local, then one for each
+//     address in the order they were given; as a server it listens on IPv4 only;
+//     -t fails, since Soft-RoCE has no timestamps.
+//   - It takes a few megabytes a second at path MTU 256, and its NIC has a queue
+//     of 256 packets. We send a megabyte at line rate, so the tap before it has a
+//     long queue; else the guest counts out_of_seq_request.
+//   - Packets that wait for ARP and are given up after their queue pair is gone
+//     crash its kernel, so it is told our MAC address.
+//   - With cmpxchg16b its kernel dies every few minutes, of the emulator; rig
+//     takes that instruction away. A case whose guest died is tried again on a
+//     new one, and says so.
+//
 // Cases are the table in cases.go; procedures on verbs are written once, in
 // terms of a requester and a responder, and know neither role nor link.
 package main

@@ -76,6 +76,9 @@ func (r *runner) meet(ctx context.Context) error {
 	if len(r.sgid) != 2 {
 		return fmt.Errorf("the guest's GIDs are %v", l[1:])
 	}
+	if err := r.introduce(ctx); err != nil {
+		return err
+	}
 	for {
 		r.watch, err = peer.Dial(ctx, net.JoinHostPort(rig.Addr(r.guest), strconv.Itoa(peer.Port)), r.sgid[4])
 		if err == nil || ctx.Err() != nil {
@@ -83,6 +86,18 @@ func (r *runner) meet(ctx context.Context) error {
 		}
 		time.Sleep(100 * time.Millisecond) // python is still starting
 	}
+}
+
+// introduce gives the guest our MAC address for good. On a busy machine an
+// answer to ARP may come too late, and Linux 6.12's Soft-RoCE does not survive
+// that: the packets that waited for it are freed after their queue pair.
+func (r *runner) introduce(ctx context.Context) error {
+	var s strings.Builder
+	for _, fam := range []int{4, 6} {
+		fmt.Fprintf(&s, "ip neigh replace %s lladdr 02:00:00:00:00:%02x dev eth0 nud permanent && ", hostAddr(r.host, fam), r.host)
+	}
+	_, err := rig.Exec(ctx, r.guest, s.String()+"true")
+	return err
 }
 
 // Result is the outcome of a case.
@@ -246,7 +261,7 @@ func (r *runner) capture(c *Case) (stop func(), err error) {
 		return func() {}, nil
 	}
 	file := filepath.Join(r.pcap, strings.ReplaceAll(c.Name(), "/", "-")+".pcap")
-	cmd := exec.Command("tcpdump", "-i", fmt.Sprintf("tap%d", r.guest), "-s", "0", "-U", "-w", file, "udp port 4791")
+	cmd := exec.Command("tcpdump", "-i", fmt.Sprintf("tap%d", r.guest), "--immediate-mode", "-B", "32768", "-s", "0", "-U", "-w", file, "udp port 4791")
 	says, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
