@@ -364,6 +364,9 @@ func TestUint64(t *testing.T) {
 		require.Panics(t, func() { mr.SetUint64(off, 1) }, off)
 	}
 	require.Zero(t, words[6]|words[7])
+	mr, err = pd.RegMR(all[:44], AccessLocalWrite)
+	require.NoError(t, err)
+	require.Panics(t, func() { mr.Uint64(40) }, "half of it lies beyond")
 	// The address counts, not the offset.
 	mr, err = pd.RegMR(all[4:], AccessLocalWrite)
 	require.NoError(t, err)
@@ -570,6 +573,7 @@ func TestWait(t *testing.T) {
 	f.wait = func(context.Context, *CompQueue, bool) error { panic("waited") }
 	_, err := cq.Wait(t.Context(), nil)
 	require.ErrorContains(t, err, "needs room")
+	require.Zero(t, cq.Poll(nil))
 	f.cqs[0].Push(&WC{ID: 1})
 	n, err := cq.Wait(t.Context(), wc[:])
 	require.NoError(t, err)

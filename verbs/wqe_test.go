@@ -291,23 +291,35 @@ func TestSendHostile(t *testing.T) {
 		}
 		p.q.Reset()
 		p.r.Reset()
-		for _, octet := range []int{0, 64, 68} {
-			require.Zero(t, word(p.mem, octet))
-		}
+		require.Zero(t, word(p.mem, 0)|word(p.mem, 64)|word(p.mem, 68))
 		more, ok := p.r.Fetch(&SendWQE{}, nil)
 		require.False(t, more)
 		require.True(t, ok)
 		w := SendWR{ID: 9, SGL: sges(2)}
 		require.NoError(t, p.q.Put(&w))
 		p.q.Publish()
-		p.check(t, &w)
+		e := p.check(t, &w)
+		p.r.Retire(&e)
+		require.EqualValues(t, 1, word(p.mem, 68), name)
 	}
+	// Units that were not retired are not the producer's.
+	p := newSendPair(t, 16, start, QPCap{MaxSendWR: 8, MaxSendSGE: 8})
+	w := SendWR{SGL: sges(5)}
+	for range 2 {
+		require.NoError(t, p.q.Put(&w))
+	}
+	p.q.Publish()
+	p.check(t, &w)
+	setWord(p.mem, 0, start+17)
+	more, ok := p.r.Fetch(&SendWQE{}, make([]SGE, 8))
+	require.True(t, more)
+	require.False(t, ok)
 	// 512 octets of inline data are taken whatever the queue pair was made for.
-	p := newSendPair(t, 16, start, QPCap{MaxSendWR: 8})
+	p = newSendPair(t, 16, start, QPCap{MaxSendWR: 8})
 	inlineHead(head(p), 512, 9)
 	setWord(p.mem, 0, start+9)
 	var e SendWQE
-	more, ok := p.r.Fetch(&e, nil)
+	more, ok = p.r.Fetch(&e, nil)
 	require.True(t, more && ok)
 	require.EqualValues(t, 512, e.InlineLen)
 }
