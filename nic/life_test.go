@@ -3,8 +3,11 @@ package nic
 import (
 	"context"
 	"errors"
+	"math"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -70,6 +73,12 @@ func TestCreateFails(t *testing.T) {
 	require.ErrorContains(t, err, "wraps")
 	_, err = n.RegMR(verbs.MRReq{PD: pd + 1, Mem: make([]byte, 10)})
 	require.ErrorIs(t, err, verbs.ErrClosed)
+	if runtime.GOOS == "linux" {
+		for _, size := range []int{1 << 46, math.MaxInt} { // more than there can be
+			_, err = n.RegMR(verbs.MRReq{PD: pd, Len: size})
+			require.ErrorIs(t, err, syscall.ENOMEM)
+		}
+	}
 	require.ErrorIs(t, n.Destroy(99, 1), verbs.ErrNotSupported)
 	require.NoError(t, n.Destroy(verbs.KindPD, pd), "a failed creation holds the domain")
 	require.NoError(t, n.Destroy(verbs.KindCQ, cq.Handle), "a failed creation holds the queue")

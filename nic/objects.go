@@ -64,7 +64,10 @@ func (n *NIC) RegMR(r verbs.MRReq) (verbs.MRInfo, error) {
 		return verbs.MRInfo{}, fmt.Errorf("nic: a region of %d octets in memory of %d", r.Len, len(r.Mem))
 	}
 	if r.Mem == nil && r.Len > 0 {
-		r.Mem = pages(r.Len)
+		var err error
+		if r.Mem, err = pages(r.Len); err != nil {
+			return verbs.MRInfo{}, err
+		}
 	}
 	if r.DefaultIOVA {
 		r.IOVA = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.Mem))))
@@ -90,13 +93,6 @@ func (n *NIC) RegMR(r verbs.MRReq) (verbs.MRInfo, error) {
 	p.mrs++
 	n.mrs.put(slot, h, &region{slot: slot, pd: p, key: reg.Key})
 	return verbs.MRInfo{Handle: h, Mem: r.Mem, IOVA: r.IOVA, LKey: reg.Key, RKey: reg.Key}, nil
-}
-
-// pages returns n octets that begin at a page.
-func pages(n int) []byte {
-	b := make([]byte, n+pageSize-1)
-	off := int(-uintptr(unsafe.Pointer(&b[0])) & (pageSize - 1))
-	return b[off : off+n : off+n]
 }
 
 // deregister ends a region. When it returns, no step uses the memory.
