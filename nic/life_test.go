@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/mem"
 	"github.com/gorxe/gorxe/trace"
@@ -180,6 +181,38 @@ func TestOverflow(t *testing.T) {
 		require.ErrorContains(t, err, "overflown")
 		require.Positive(t, counter(t, a, "cq_overflow"))
 	})
+}
+
+// TestOverflowSpreads: the flush of a queue pair whose completion queue
+// overflowed may overflow another one, whose queue pairs then fail too.
+func TestOverflowSpreads(t *testing.T) {
+	b := newBench(t, 1, nil)
+	first, second := b.newCQ(verbs.CQConfig{Depth: 1}), b.newCQ(verbs.CQConfig{Depth: 1})
+	qp := func(send, recv *verbs.CQ) *verbs.QP {
+		q, err := b.pd.CreateQP(verbs.QPConfig{SendCQ: send, RecvCQ: recv})
+		require.NoError(t, err)
+		b.connectQP(q)
+		return q
+	}
+	feeds, uses := qp(first, second), qp(b.cq, second)
+	for range 2 {
+		recv(t, feeds, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
+		post(t, feeds, verbs.SendWR{Opcode: verbs.WRWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
+	}
+	b.step()
+	ack := bth.Packet{Opcode: bth.RCAck, MigReq: true, PKey: 0xffff, DestQP: bth.QPN(feeds.QPN()), PSN: bth.MakePSN(ourPSN + 1), Syndrome: bth.AckUnlimited}
+	b.links[0].arrive(datagram(ack, 0)) // for both
+	b.step()
+	for _, q := range []*verbs.QP{feeds, uses} {
+		at, err := q.Query()
+		require.NoError(t, err)
+		require.Equal(t, verbs.StateErr, at.State)
+	}
+	got := map[verbs.EventType]int{}
+	for len(b.ctx.Events()) > 0 {
+		got[(<-b.ctx.Events()).Type]++
+	}
+	require.Equal(t, 2, got[verbs.EventCQErr])
 }
 
 // panicLink breaks the NIC from inside.

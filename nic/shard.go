@@ -152,11 +152,13 @@ func (s *shard) touch(q *qp) {
 // has to send, when it wants to be called, and what happened to it.
 func (s *shard) settle(now int64) {
 	for len(s.dirty)+len(s.lost) > 0 {
-		for _, c := range s.lost {
+		for i := 0; i < len(s.lost); i++ { // a flush may add to it
+			c := s.lost[i]
 			s.report(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.h})
 			s.overflow(now, c)
 			s.tellFeeders(c)
 		}
+		clear(s.lost)
 		s.lost = s.lost[:0]
 		for i, q := range s.dirty {
 			s.dirty[i] = nil
