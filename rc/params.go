@@ -6,6 +6,9 @@ const (
 	// 4 KiB.
 	defaultWindow = 64
 
+	// smallWindow bounds the doubling of a window for a small path MTU.
+	smallWindow = 256
+
 	// ackFraction: a packet asks for an ACK at least every window/ackFraction
 	// packets, so that the window reopens before it closes.
 	ackFraction = 4

@@ -62,10 +62,11 @@ func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
 }
 
 // limit returns how many packets fit the receive buffer of a host like this
-// one. A smaller path MTU lets more of them in.
+// one. A smaller path MTU lets more of them in, but queues on the way that
+// count packets, such as a tap device's 1000, do not care for their size.
 func (q *QP) limit() int {
 	if q.mtu < 4096 {
-		return 2 * q.cfg.Window
+		return max(q.cfg.Window, min(2*q.cfg.Window, smallWindow))
 	}
 	return q.cfg.Window
 }
