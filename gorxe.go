@@ -96,6 +96,7 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 			return nil, fmt.Errorf("gorxe: %w", err)
 		}
 		links = c.WrapAll(links, tap.Config{})
+		c.CloseWithLinks()
 	}
 	d, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),

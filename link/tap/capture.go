@@ -23,6 +23,8 @@ type Capture struct {
 	buf    []byte           // the block at hand
 	err    error            // the first
 	lost   uint64           // packets that were not written
+	links  int              // that write to it
+	owned  bool             // by the links: the last one closes it
 	closed bool
 }
 
@@ -60,6 +62,27 @@ func (c *Capture) Close() error {
 	return c.report()
 }
 
+// CloseWithLinks leaves the capture to the links that write to it: the last of
+// them to be closed closes it.
+func (c *Capture) CloseWithLinks() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned = true
+}
+
+// leave is the end of a link: it writes what is buffered, and returns what
+// Close would.
+func (c *Capture) leave() error {
+	c.mu.Lock()
+	c.links--
+	last := c.owned && c.links == 0
+	c.mu.Unlock()
+	if last {
+		return c.Close()
+	}
+	return c.flush()
+}
+
 // Lost returns how many packets could not be written.
 func (c *Capture) Lost() uint64 {
 	c.mu.Lock()
@@ -94,6 +117,7 @@ func (c *Capture) fail(err error) {
 func (c *Capture) addInterface(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.links++
 	if c.closed {
 		return 0
 	}

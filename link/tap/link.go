@@ -255,7 +255,7 @@ func (l *Link) Close() error {
 	}
 	l.closed = true
 	l.flushReceived()
-	return errors.Join(l.inner.Close(), l.c.flush())
+	return errors.Join(l.inner.Close(), l.c.leave())
 }
 
 // ResolvePort asks the inner link, or returns want.

@@ -441,6 +441,58 @@ func TestWrapAll(t *testing.T) {
 	}
 }
 
+// A capture that was left to its links ends with the last of them, and not
+// before.
+func TestCloseWithLinks(t *testing.T) {
+	as, bs, err := mem.Pair(mem.Config{Shards: 2}, mem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bs[0].Close()
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	c, err := tap.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls := c.WrapAll(as, tap.Config{})
+	c.CloseWithLinks()
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	b := memtest.Burst(t, memtest.Spec{Flow: memtest.Flow4(), QPN: 1, Op: bth.RCSendMiddle, Lens: []int{64}})
+	if err := ls[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	if n, err := ls[1].Send([]*wire.Burst{b}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := ls[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if size() == before || c.Lost() != 0 {
+		t.Error("the capture was closed with its first link")
+	}
+	other, _, err := mem.Pair(mem.Config{}, mem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := c.Wrap(other[0], tap.Config{})
+	if _, err := late.Send([]*wire.Burst{b}); err != nil {
+		t.Fatal(err)
+	}
+	if c.Lost() != 1 {
+		t.Error("the capture is open after its last link")
+	}
+	if err := late.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A hidden identification is found wherever it is, with DF and without.
 func TestSolvedIDs(t *testing.T) {
 	src, dst := netip.MustParseAddrPort("192.0.2.1:49443"), netip.MustParseAddrPort("192.0.2.2:4791")
