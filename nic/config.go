@@ -86,7 +86,7 @@ type Config struct {
 	Missing []string
 
 	Recorder int          // trace events kept per shard (4096)
-	Logger   *slog.Logger // for errors that nobody else is told of (none)
+	Logger   *slog.Logger // for errors that nobody else is told of, and the first wrong ICRC (none)
 }
 
 // complete checks the configuration and fills in defaults.

@@ -1,8 +1,11 @@
 package nic
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -124,6 +127,23 @@ func TestDrops(t *testing.T) {
 			require.Len(t, b.links[0].took(), 1, "a good packet after it is not acknowledged")
 		})
 	}
+}
+
+// TestLogsICRC is report B77: a path that translates addresses leaves a line in
+// the log that says so, once, and a counter.
+func TestLogsICRC(t *testing.T) {
+	var log bytes.Buffer
+	b := newBench(t, 1, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).connect()
+	for range 3 {
+		d := datagram(b.request(), 8)
+		d.Src = netip.MustParseAddr("192.0.2.99")
+		b.links[0].arrive(d)
+	}
+	b.step()
+	require.Equal(t, uint64(3), counter(t, b.node, "icrc_error"))
+	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	require.Contains(t, log.String(), "the invariant CRC is wrong")
+	require.Contains(t, log.String(), "from=192.0.2.99")
 }
 
 // TestDropStates: a queue pair hears nothing before RTR and after an error.

@@ -53,6 +53,9 @@ func (s *shard) datagram(now int64, n int) {
 				s.verify.Confirm()
 			}
 			s.drop(nil, r, nil)
+			if r == trace.DropICRC && s.counts[r] == 1 {
+				s.n.cfg.Logger.Warn(r.Explain(), "device", s.n.cfg.Name, "shard", s.index, "from", d.Src, "counter", r.String())
+			}
 		} else if r = s.packet(now, &f, d.Segment(i)); r == trace.None || r == trace.DropStray || r == trace.DropCNP {
 			s.verify.Confirm()
 		}
