@@ -179,8 +179,15 @@ func TestPartialMembers(t *testing.T) {
 		a, b uint16
 		want bool
 	}{
-		{0xffff, 0xffff, true}, {0xffff, 0x7fff, true}, {0x7fff, 0xffff, true}, {0x7fff, 0x7fff, false},
-		{0x8000, 0x8000, false}, {0, 0, false}, {0x8000, 0, false}, {0x8001, 0x0001, true}, {0x8001, 0x8002, false},
+		{0xffff, 0xffff, true},
+		{0xffff, 0x7fff, true},
+		{0x7fff, 0xffff, true},
+		{0x7fff, 0x7fff, false},
+		{0x8000, 0x8000, false},
+		{0, 0, false},
+		{0x8000, 0, false},
+		{0x8001, 0x0001, true},
+		{0x8001, 0x8002, false},
 	} {
 		require.Equal(t, c.want, pkeysMatch(c.a, c.b), "%#x %#x", c.a, c.b)
 	}

@@ -263,8 +263,11 @@ func (s *shard) reportQP(q *qp, e rc.Events) {
 		bit rc.Events
 		typ verbs.EventType
 	}{
-		{rc.EventFatal, verbs.EventQPFatal}, {rc.EventAccess, verbs.EventQPAccessErr}, {rc.EventReqErr, verbs.EventQPReqErr},
-		{rc.EventCommEst, verbs.EventCommEst}, {rc.EventDrained, verbs.EventSQDrained},
+		{rc.EventFatal, verbs.EventQPFatal},
+		{rc.EventAccess, verbs.EventQPAccessErr},
+		{rc.EventReqErr, verbs.EventQPReqErr},
+		{rc.EventCommEst, verbs.EventCommEst},
+		{rc.EventDrained, verbs.EventSQDrained},
 	} {
 		if e&x.bit != 0 {
 			s.report(verbs.AsyncEvent{Type: x.typ, QPN: uint32(q.qpn)})

@@ -162,10 +162,18 @@ func TestDFClear(t *testing.T) {
 		df   bool
 		want trace.Reason
 	}{
-		{5000, false, trace.None}, {5001, true, trace.DropICRCWindow}, {99, false, trace.None},
-		{5002, false, trace.None}, {9000, false, trace.DropICRCWindow}, {9001, false, trace.None},
-		{9002, true, trace.DropICRCWindow}, {9003, false, trace.None}, {9004, true, trace.DropICRCWindow}, {9005, true, trace.None},
-		{9006, true, trace.None}, {9007, false, trace.DropICRCWindow},
+		{5000, false, trace.None},
+		{5001, true, trace.DropICRCWindow},
+		{99, false, trace.None},
+		{5002, false, trace.None},
+		{9000, false, trace.DropICRCWindow},
+		{9001, false, trace.None},
+		{9002, true, trace.DropICRCWindow},
+		{9003, false, trace.None},
+		{9004, true, trace.DropICRCWindow},
+		{9005, true, trace.None},
+		{9006, true, trace.None},
+		{9007, false, trace.DropICRCWindow},
 	} {
 		if r := v.Check(0, hidden(hiddenSrc, s.id, s.df), 0); r != s.want {
 			t.Errorf("step %d: %v, want %v", i, r, s.want)
