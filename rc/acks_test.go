@@ -215,9 +215,22 @@ func TestReadResponseLength(t *testing.T) {
 		at, n  int
 		length int
 	}{
-		{first, 0, 255, 600}, {first, 0, 257, 600}, {first, 0, 1024, 600}, {first, 0, 0, 600}, {last, 0, 88, 600}, {only, 0, 256, 600},
-		{middle, 1, 88, 600}, {last, 1, 256, 600}, {middle, 2, 88, 600}, {last, 2, 87, 600}, {last, 2, 89, 600}, {last, 2, 0, 600},
-		{only, 0, 1, 0}, {first, 0, 0, 0}, {first, 0, 256, 256}, {only, 0, 255, 256},
+		{first, 0, 255, 600},
+		{first, 0, 257, 600},
+		{first, 0, 1024, 600},
+		{first, 0, 0, 600},
+		{last, 0, 88, 600},
+		{only, 0, 256, 600},
+		{middle, 1, 88, 600},
+		{last, 1, 256, 600},
+		{middle, 2, 88, 600},
+		{last, 2, 87, 600},
+		{last, 2, 89, 600},
+		{last, 2, 0, 600},
+		{only, 0, 1, 0},
+		{first, 0, 0, 0},
+		{first, 0, 256, 256},
+		{only, 0, 255, 256},
 	} {
 		t.Run(fmt.Sprintf("%v %d/%d of %d", c.op, c.at, c.n, c.length), func(t *testing.T) {
 			r := newRaw(t, 0xffffff)

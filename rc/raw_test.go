@@ -23,8 +23,6 @@ type raw struct {
 	pkts  []*bth.Packet // of the last sent
 }
 
-const ms = int64(1e6)
-
 // rule runs f on a fresh queue pair, with PSNs that do not wrap, that wrap
 // within the first message, and at its first packet (B33).
 func rule(t *testing.T, f func(r *raw), opts ...func(a *verbs.QPAttr)) {

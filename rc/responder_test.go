@@ -89,7 +89,10 @@ func TestRead(t *testing.T) {
 		n    int
 		want string
 	}{
-		{0, "READ_RESP_ONLY 0/0"}, {1, "READ_RESP_ONLY 0/1"}, {256, "READ_RESP_ONLY 0/256"}, {257, "READ_RESP_FIRST 0/256, READ_RESP_LAST 1/1"},
+		{0, "READ_RESP_ONLY 0/0"},
+		{1, "READ_RESP_ONLY 0/1"},
+		{256, "READ_RESP_ONLY 0/256"},
+		{257, "READ_RESP_FIRST 0/256, READ_RESP_LAST 1/1"},
 		{770, "READ_RESP_FIRST 0/256, READ_RESP_MIDDLE 1/256, READ_RESP_MIDDLE 2/256, READ_RESP_LAST 3/2"},
 	} {
 		rule(t, func(r *raw) {

@@ -32,8 +32,11 @@ func (c QPCap) WithDefaults() (QPCap, error) {
 		def, limit int
 		name       string
 	}{
-		{&c.MaxSendWR, 128, MaxQPWR, "MaxSendWR"}, {&c.MaxRecvWR, 128, MaxQPWR, "MaxRecvWR"},
-		{&c.MaxSendSGE, 4, MaxSGE, "MaxSendSGE"}, {&c.MaxRecvSGE, 4, MaxSGE, "MaxRecvSGE"}, {&c.MaxInline, 64, MaxInline, "MaxInline"},
+		{&c.MaxSendWR, 128, MaxQPWR, "MaxSendWR"},
+		{&c.MaxRecvWR, 128, MaxQPWR, "MaxRecvWR"},
+		{&c.MaxSendSGE, 4, MaxSGE, "MaxSendSGE"},
+		{&c.MaxRecvSGE, 4, MaxSGE, "MaxRecvSGE"},
+		{&c.MaxInline, 64, MaxInline, "MaxInline"},
 	} {
 		if err := set(f.v, f.def, f.limit, f.name); err != nil {
 			return c, err
@@ -99,9 +102,21 @@ var attrNames = []struct {
 	m    AttrMask
 	name string
 }{
-	{AttrState, "State"}, {AttrAccess, "Access"}, {AttrPKeyIndex, "PKeyIndex"}, {AttrPort, "Port"}, {AttrQKey, "QKey"}, {AttrAV, "AV"},
-	{AttrPathMTU, "PathMTU"}, {AttrTimeout, "Timeout"}, {AttrRetryCnt, "RetryCnt"}, {AttrRNRRetry, "RNRRetry"}, {AttrRQPSN, "RQPSN"},
-	{AttrMaxRdAtomic, "MaxRdAtomic"}, {AttrMinRNRTimer, "MinRNRTimer"}, {AttrSQPSN, "SQPSN"}, {AttrMaxDestRdAtomic, "MaxDestRdAtomic"},
+	{AttrState, "State"},
+	{AttrAccess, "Access"},
+	{AttrPKeyIndex, "PKeyIndex"},
+	{AttrPort, "Port"},
+	{AttrQKey, "QKey"},
+	{AttrAV, "AV"},
+	{AttrPathMTU, "PathMTU"},
+	{AttrTimeout, "Timeout"},
+	{AttrRetryCnt, "RetryCnt"},
+	{AttrRNRRetry, "RNRRetry"},
+	{AttrRQPSN, "RQPSN"},
+	{AttrMaxRdAtomic, "MaxRdAtomic"},
+	{AttrMinRNRTimer, "MinRNRTimer"},
+	{AttrSQPSN, "SQPSN"},
+	{AttrMaxDestRdAtomic, "MaxDestRdAtomic"},
 	{AttrDestQPN, "DestQPN"},
 }
 

@@ -50,10 +50,14 @@ func madeUp() *Host {
 	h := &Host{
 		Ifaces: []hostnet.Iface{
 			{Name: "lo", Index: 1, MTU: 65536, State: "unknown", Loopback: true},
-			{Name: "eth0", Index: 2, MTU: 1500, MAC: [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}, Up: true, State: "up", Speed: 25000,
-				Addrs: prefixes("192.0.2.7/24", "2001:db8::7/64", "fe80::5054:ff:fe12:3456/64")},
-			{Name: "eth1", Index: 3, MTU: 9000, MAC: [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x57}, Up: true, State: "lowerlayerdown",
-				Addrs: prefixes("198.51.100.7/24")},
+			{
+				Name: "eth0", Index: 2, MTU: 1500, MAC: [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}, Up: true, State: "up", Speed: 25000,
+				Addrs: prefixes("192.0.2.7/24", "2001:db8::7/64", "fe80::5054:ff:fe12:3456/64"),
+			},
+			{
+				Name: "eth1", Index: 3, MTU: 9000, MAC: [6]byte{0x52, 0x54, 0, 0x12, 0x34, 0x57}, Up: true, State: "lowerlayerdown",
+				Addrs: prefixes("198.51.100.7/24"),
+			},
 			{Name: "eth2", Index: 4, MTU: 1500, Up: true, State: "up"},
 			{Name: "slip0", Index: 5, MTU: 296, Up: true, State: "up", Addrs: prefixes("203.0.113.1/32")},
 		},
