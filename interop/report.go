@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -62,6 +63,9 @@ func (p *Report) summary(w io.Writer) {
 func (p *Report) write(file string) error {
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(b, '\n'), 0o644)
