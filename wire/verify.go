@@ -18,9 +18,14 @@ const (
 	idAhead = 64
 	// idBehind: how far back a reordered packet may be.
 	idBehind = 64
-	// idPerNano: Linux moves the counter by up to one per clock tick of idle
-	// time (ip_idents_reserve); the fastest tick is 1 ms.
-	idPerNano = 1e6
+	// idPerMilli: Linux moves the counter by up to one per clock tick of idle
+	// time (ip_idents_reserve); the fastest tick is 1 ms. A ConnectX has one
+	// counter for all it sends, so with traffic to others it moves much faster:
+	// such a rate is learned, up to idMaxRate.
+	idPerMilli = 1
+	idMaxRate  = 50_000
+	// idMinGap is the shortest time, in nanoseconds, that a rate is taken from.
+	idMinGap = 10_000
 	// maxPeers bounds the table; it is emptied when full.
 	maxPeers = 4096
 )
@@ -32,16 +37,18 @@ const (
 // one with probability 2^-16) and it lies where the peer's next must lie:
 //
 //   - 0 to 127: the segments of a counted burst;
-//   - the peer's last plus 1 to 64, plus one per idle millisecond, or up to 64
-//     behind it.
+//   - the peer's last plus 1 to 64, plus one per idle millisecond (or what the
+//     peer's counter was seen to move in that time), or up to 64 behind it.
 //
 // In steady traffic that lets a random error pass with probability 2^-24, on
 // top of the UDP checksum where the sender fills it in. The first
 // identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
 // with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then
 // on the peer's DF bit is known too. One outside the window, or with the other
-// DF bit, is dropped and remembered; a second one close after it moves the
-// window there.
+// DF bit, is dropped and remembered; a second one that fits after it, at no more
+// than twice the rate that would explain the first, moves the window there and
+// widens it to that rate from then on. A peer whose counter other traffic moves
+// by 65536 between two packets is thus checked at 2^-16 only.
 //
 // Anybody can make a right ICRC, with any source address: what a packet says of
 // its peer counts only when somebody vouches for it (Confirm). Otherwise one
@@ -76,8 +83,11 @@ type idPeer struct {
 	clear     bool // sends with DF clear
 	cand      uint16
 	candClear bool
-	has       bool // cand is set
-	at        int64
+	has       bool  // cand is set
+	at        int64 // when the window moved last
+	candAt    int64
+	candRate  int64 // per millisecond, that would explain cand
+	rate      int64 // learned, per millisecond
 }
 
 // NewVerifier returns a Verifier that knows no peers.
@@ -178,26 +188,39 @@ func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 		p.id, p.known, p.clear, p.at = id, true, clear, now
 		return trace.None
 	}
-	ahead := uint16(idAhead)
-	idle := (now - p.at) / idPerNano
-	if idle > 0 {
-		ahead = uint16(min(idAhead+idle, 0xffff-idBehind))
-	}
 	same := clear == p.clear
 	switch {
-	case same && id-p.id <= ahead && id != p.id:
+	case same && id-p.id <= ahead(now-p.at, max(p.rate, idPerMilli)) && id != p.id:
 		p.id, p.at, p.has = id, now, false
 		return trace.None
 	case same && p.id-id <= idBehind: // reordered or repeated: does not move the window
 		return trace.None
 	case same && id < idCounted:
 		return trace.None
-	case p.has && clear == p.candClear && id-p.cand <= idAhead && id != p.cand:
+	case p.has && clear == p.candClear && id-p.cand <= ahead(now-p.candAt, 2*p.candRate) && id != p.cand:
+		if now-p.candAt >= idMinGap { // otherwise it tells of no rate
+			p.rate = min(2*max(p.rate, p.candRate), idMaxRate)
+		}
 		p.id, p.clear, p.at, p.has = id, clear, now, false
 		return trace.None
 	}
-	p.cand, p.candClear, p.has = id, clear, true
+	gap := max(now-p.at, idMinGap)
+	p.cand, p.candClear, p.has, p.candAt = id, clear, true, now
+	p.candRate = min(int64(id-p.id)*1e6/gap+1, idMaxRate)
 	return trace.DropICRCWindow
+}
+
+// ahead returns how far a counter may have moved in a time without packets, at
+// a rate per millisecond.
+func ahead(nanos, rate int64) uint16 {
+	const most = 0xffff - idBehind
+	if nanos <= 0 {
+		return idAhead
+	}
+	if nanos >= most*1e6 {
+		return most
+	}
+	return uint16(min(idAhead+nanos*rate/1e6, most))
 }
 
 // peer returns what is known of a peer.

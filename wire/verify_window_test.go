@@ -81,6 +81,39 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// TestBusyCounter is a peer whose counter also numbers its traffic to others, as
+// a ConnectX's does: after the packets that teach its rate, all are taken.
+func TestBusyCounter(t *testing.T) {
+	for _, c := range []struct {
+		gap  time.Duration // between packets to us
+		jump int           // identifications between them
+		most int           // packets lost until the rate is known
+	}{
+		{time.Millisecond, 1000, 1},
+		{50 * time.Microsecond, 200, 1},
+		{10 * time.Millisecond, 30_000, 2},
+		{10 * time.Millisecond, 200_000, 10}, // wraps several times in between: the rate is found by doubling
+		{100 * time.Millisecond, 70, 0},
+	} {
+		v := NewVerifier()
+		r := rand.New(rand.NewPCG(5, uint64(c.jump)))
+		id, lost := 5000, 0
+		for i := range 500 {
+			// The other traffic varies by a quarter.
+			id += c.jump*3/4 + r.IntN(c.jump/2)
+			if id&0xffff == 5000 {
+				id++
+			}
+			if v.Check(int64(i)*int64(c.gap), hidden(hiddenSrc, uint16(id), true), 0) != trace.None {
+				lost++
+			}
+		}
+		if lost > c.most {
+			t.Errorf("%d identifications every %v: %d of 500 packets lost", c.jump, c.gap, lost)
+		}
+	}
+}
+
 // TestWindowPerPeer checks that peers do not share a window.
 func TestWindowPerPeer(t *testing.T) {
 	v := NewVerifier()
