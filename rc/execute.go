@@ -119,11 +119,11 @@ func (q *QP) finish(p *bth.Packet) {
 	q.cfg.RecvCQ.Push(wc, p.SE)
 }
 
-// completeRecv ends the held receive request with an error.
+// completeRecv ends the held receive request with an error whose reason was
+// counted.
 func (q *QP) completeRecv(s verbs.WCStatus, why trace.Reason) {
 	w := &q.resp.recv
 	w.held = false
-	q.counts[why]++
 	wc := &q.wc
 	*wc = verbs.WC{ID: w.id, Opcode: verbs.WCRecv, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
 	q.cfg.RecvCQ.Push(wc, true)

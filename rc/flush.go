@@ -12,17 +12,21 @@ func (q *QP) Fail(now int64, why trace.Reason) {
 		return
 	}
 	q.events |= EventFatal
+	q.note(now, why, trace.Local, nil)
 	q.toErr(now, why)
 }
 
-// toErr enters ERR and flushes. Responses already due, a fatal NAK last, still
-// leave; everything else falls silent. IBA 10.3.1.6.
+// toErr enters ERR for a reason that was counted, and flushes; the completions
+// of the flush carry the reason, since at the responder nothing else tells the
+// program. Responses already due, a fatal NAK last, still leave; everything
+// else falls silent. IBA 10.3.1.6.
 func (q *QP) toErr(now int64, why trace.Reason) {
 	if q.attr.State == verbs.StateErr {
 		return
 	}
 	q.attr.State = verbs.StateErr
-	q.note(now, why, trace.Local, nil)
+	q.ended = why
+	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: trace.NoteState, Arg: uint32(verbs.StateErr)})
 	if q.resp.nak.pending && q.resp.nak.fatal {
 		q.resp.ack.pending = false
 	} else {
@@ -51,7 +55,7 @@ func (q *QP) flush(now int64) {
 		q.popSend()
 	}
 	if q.resp.recv.held {
-		q.completeRecv(verbs.WCWRFlushErr, trace.FailFlushed)
+		q.flushRecv()
 	}
 	own, ok := q.cfg.RQ.(*verbs.RecvRing)
 	if !ok {
@@ -63,8 +67,14 @@ func (q *QP) flush(now int64) {
 			return
 		}
 		q.resp.recv.id, q.resp.recv.held = id, true
-		q.completeRecv(verbs.WCWRFlushErr, trace.FailFlushed)
+		q.flushRecv()
 	}
+}
+
+// flushRecv completes the held receive request with a flush error.
+func (q *QP) flushRecv() {
+	q.counts[trace.FailFlushed]++
+	q.completeRecv(verbs.WCWRFlushErr, q.ended)
 }
 
 // completeSend writes the completion of a send request, if it has one: an
@@ -80,6 +90,9 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 	}
 	wc := &q.wc
 	*wc = verbs.WC{ID: w.ID, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
+	if s == verbs.WCWRFlushErr {
+		wc.Reason = q.ended
+	}
 	switch w.Opcode {
 	case verbs.WRWrite, verbs.WRWriteImm:
 		wc.Opcode = verbs.WCWrite
@@ -109,5 +122,6 @@ func (q *QP) failSend(now int64, s verbs.WCStatus, why trace.Reason) {
 	if q.req.broken {
 		q.events |= EventFatal
 	}
+	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), PSN: q.req.una.Uint32(), Reason: why})
 	q.toErr(now, why)
 }

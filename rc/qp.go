@@ -58,7 +58,8 @@ type QP struct {
 
 	turn   bool // whose turn it is in Fill
 	events Events
-	wc     verbs.WC // the completion at hand: a sink is an interface, and what it is given would escape
+	ended  trace.Reason // why it is in ERR
+	wc     verbs.WC     // the completion at hand: a sink is an interface, and what it is given would escape
 	counts trace.Counts
 	stats  Stats
 }

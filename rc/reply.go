@@ -141,6 +141,7 @@ func (q *QP) readFailed(now int64, a *reply, why trace.Reason) {
 	r.ack.pending = false
 	r.nak = nakState{pending: true, fatal: true, psn: psn, syndrome: bth.NAKRemoteAccess}
 	q.events |= EventAccess
+	q.note(now, why, trace.Local, nil)
 	q.toErr(now, why)
 }
 

@@ -27,6 +27,9 @@ type requester struct {
 	retries  int // transport retries left
 	rnrLeft  int
 	rnrWait  bool // deadline is the end of an RNR wait
+	// probing is set from an RNR NAK until progress: what was refused goes
+	// alone, for everything behind it would be refused with it.
+	probing bool
 	// restarted is set from a restart until progress: further signs of the
 	// same loss start no second one.
 	restarted bool
@@ -72,7 +75,12 @@ func (q *QP) limit() int {
 }
 
 // window returns how many packets may be in flight.
-func (q *QP) window(now int64) int { return max(1, q.control.Window(now)) }
+func (q *QP) window(now int64) int {
+	if q.req.probing {
+		return 1
+	}
+	return max(1, q.control.Window(now))
+}
 
 // unasked returns how many PSNs in flight lie behind the last packet that asks
 // for an ACK.

@@ -40,7 +40,7 @@ func (q *QP) armTimer(now int64) {
 func (q *QP) progress(now int64) {
 	r := &q.req
 	r.retries, r.rnrLeft = int(q.attr.RetryCnt), int(q.attr.RNRRetry)
-	r.restarted = false
+	r.restarted, r.probing = false, false
 	if r.rnrWait {
 		// Something after the packet that met an RNR NAK was acknowledged: an
 		// earlier sending of it got through.
@@ -68,10 +68,13 @@ func (q *QP) drained() {
 
 // restart sends again from una, go-back-N, and takes a retry for it. One loss
 // causes one restart: until progress, further signs of it are ignored, and
-// while nothing is sent since the last one, as during an RNR wait.
+// while nothing is sent since the last one, as during an RNR wait. Nor is a
+// sequence NAK for what met an RNR NAK a loss: rxe follows the one with the
+// other when more packets come, and one for each burst would use up the retries.
 func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	r := &q.req
-	if why != trace.RetryTimeout && (r.restarted || r.next == r.una) {
+	known := r.restarted || r.next == r.una || why == trace.RetrySequence && r.probing
+	if why != trace.RetryTimeout && known {
 		q.note(now, trace.DropResponse, trace.Rx, p)
 		return
 	}
@@ -104,7 +107,7 @@ func (q *QP) rnr(now int64, code uint8, p *bth.Packet) {
 		r.rnrLeft--
 	}
 	q.rewind(r.una)
-	r.rnrWait = true
+	r.rnrWait, r.probing = true, true
 	r.deadline = now + bth.RNRNanos(code)
 }
 

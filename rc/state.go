@@ -34,7 +34,7 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flo
 		q.reset()
 		return nil
 	case verbs.StateErr:
-		q.toErr(now, trace.NoteState)
+		q.toErr(now, trace.FailFlushed)
 		return nil
 	}
 	q.apply(a, m, flow)
