@@ -25,6 +25,7 @@ const (
 const (
 	groupPingpong = "pingpong"
 	groupVerbs    = "verbs"
+	groupTrouble  = "trouble" // one end does what the other has to put up with
 	groupFaults   = "faults"
 )
 
@@ -88,6 +89,23 @@ var verbsCases = []struct {
 	{"atomics", 1024, 1024, true},
 	{"psn-wrap", 1024, 256, true},
 	{"wrong-rkey", 1024, 1024, true},
+	{"sizes", 512, 2048, false},
+	{"lists", 1024, 512, false},
+	{"unsignaled", 2048, 0, false},
+	{"both-ways", 1024, 4096, true},
+	{"sum", 1024, 0, false},
+	{"depths", 1024, 0, true},
+}
+
+// troubleCases are the procedures in which requests fail.
+var troubleCases = []struct {
+	what  string
+	smoke bool
+}{
+	{"not-ready", true},
+	{"never-ready", false},
+	{"vanishes", false},
+	{"refused", true},
 }
 
 // faultCases are the procedures that run on broken networks.
@@ -151,6 +169,11 @@ func procedureCases(role Role, link string, fam int) []Case {
 		}
 		if mtu != 0 {
 			out = append(out, Case{Group: groupVerbs, What: v.what, Role: role, Link: link, Family: fam, MTU: mtu, Smoke: v.smoke && fam == 4})
+		}
+	}
+	if fam == 4 {
+		for _, v := range troubleCases {
+			out = append(out, Case{Group: groupTrouble, What: v.what, Role: role, Link: link, Family: fam, MTU: 1024, Smoke: v.smoke})
 		}
 	}
 	return out

@@ -67,8 +67,8 @@ type lyingMR struct {
 	where int
 }
 
-func (l liar) regMR(size int) (memory, error) {
-	m, err := l.side.regMR(size)
+func (l liar) regMR(size int, a verbs.Access) (memory, error) {
+	m, err := l.side.regMR(size, a)
 	return lyingMR{m, l.where}, err
 }
 

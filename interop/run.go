@@ -192,7 +192,7 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 			res.Guest[k] = d
 		}
 	}
-	if c.Group != groupFaults {
+	if c.Group != groupFaults && c.Group != groupTrouble {
 		err = errors.Join(err, clean(res.Guest))
 	}
 	return err

@@ -14,7 +14,7 @@ import (
 
 // side is one end of a case: gorxe, or the kernel through verbs_peer.
 type side interface {
-	regMR(size int) (memory, error)
+	regMR(size int, a verbs.Access) (memory, error)
 	createQP() (queue, error)
 	// poll returns n completions, or fewer after wait.
 	poll(n int, wait time.Duration) ([]verbs.WC, error)
@@ -26,6 +26,7 @@ type memory interface {
 	RKey() uint32
 	Write(off int, b []byte) error
 	Read(off, n int) ([]byte, error)
+	Deregister() error
 }
 
 // queue is an RC queue pair of a side.
@@ -33,16 +34,21 @@ type queue interface {
 	local(peer netip.Addr, psn uint32) (verbs.Endpoint, error)
 	Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
 	State() (verbs.QPState, error)
+	MoveTo(verbs.QPState) error
+	Destroy() error
 	send(*work) error
 	recv(*work) error
 }
 
-// work is a work request of either side, signaled.
+// work is a work request of either side.
 type work struct {
 	id       uint64
 	op       verbs.WROpcode
 	mem      memory
 	off, len int
+	pieces   [][2]int        // offsets and lengths, instead of off and len
+	flags    verbs.SendFlags // but SendSignaled
+	quiet    bool            // not signaled
 
 	remote    uint64
 	rkey      uint32
@@ -58,7 +64,7 @@ type kernelQP struct {
 	gid verbs.GID
 }
 
-func (k kernel) regMR(size int) (memory, error) { return k.RegMR(size) }
+func (k kernel) regMR(size int, a verbs.Access) (memory, error) { return k.RegMR(size, a) }
 
 func (k kernel) createQP() (queue, error) {
 	q, err := k.CreateQP()
@@ -77,9 +83,16 @@ func (q kernelQP) local(_ netip.Addr, psn uint32) (verbs.Endpoint, error) {
 func (q kernelQP) send(w *work) error { return q.Send(w.peer()) }
 func (q kernelQP) recv(w *work) error { return q.Recv(w.peer()) }
 
+func (w *work) sendFlags() verbs.SendFlags {
+	if w.quiet {
+		return w.flags
+	}
+	return w.flags | verbs.SendSignaled
+}
+
 func (w *work) peer() *peer.Work {
 	return &peer.Work{
-		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len,
+		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len, Pieces: w.pieces, Flags: w.sendFlags(),
 		RemoteAddr: w.remote, RKey: w.rkey, Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
 	}
 }
@@ -118,13 +131,15 @@ func onDevice(dev *verbs.Context) (*ours, error) {
 	return &ours{dev, pd, cq}, err
 }
 
-func (o *ours) regMR(size int) (memory, error) {
-	m, err := o.pd.RegMR(make([]byte, size), verbs.AccessAll)
+func (o *ours) regMR(size int, a verbs.Access) (memory, error) {
+	m, err := o.pd.RegMR(make([]byte, size), a)
 	return ourMR{m}, err
 }
 
 func (o *ours) createQP() (queue, error) {
-	q, err := o.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64}})
+	q, err := o.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{
+		MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: verbs.MaxSGE, MaxRecvSGE: verbs.MaxSGE, MaxInline: verbs.MaxInline,
+	}})
 	return ourQP{q}, err
 }
 
@@ -167,9 +182,19 @@ func (q ourQP) State() (verbs.QPState, error) {
 	return a.State, err
 }
 
+func (q ourQP) MoveTo(s verbs.QPState) error {
+	return q.Modify(&verbs.QPAttr{State: s}, verbs.AttrState)
+}
+
 func (q ourQP) send(w *work) error {
+	var inline []byte
+	if w.flags&verbs.SendInline != 0 {
+		for _, s := range w.spans() {
+			inline = append(inline, w.mem.(ourMR).Bytes()[s[0]:s[0]+s[1]]...)
+		}
+	}
 	_, err := q.PostSend([]verbs.SendWR{{
-		ID: w.id, Opcode: w.op, Flags: verbs.SendSignaled, SGL: w.sgl(), RemoteAddr: w.remote, RKey: w.rkey,
+		ID: w.id, Opcode: w.op, Flags: w.sendFlags(), SGL: w.sgl(), Inline: inline, RemoteAddr: w.remote, RKey: w.rkey,
 		Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
 	}})
 	return err
@@ -180,6 +205,18 @@ func (q ourQP) recv(w *work) error {
 	return err
 }
 
+// spans are the pieces of memory of a request.
+func (w *work) spans() [][2]int {
+	if w.pieces != nil {
+		return w.pieces
+	}
+	return [][2]int{{w.off, w.len}}
+}
+
 func (w *work) sgl() []verbs.SGE {
-	return []verbs.SGE{w.mem.(ourMR).SGE(w.off, w.len)}
+	var l []verbs.SGE
+	for _, s := range w.spans() {
+		l = append(l, w.mem.(ourMR).SGE(s[0], s[1]))
+	}
+	return l
 }

@@ -37,7 +37,8 @@ type world struct {
 	ctx      context.Context
 	req, rsp *end
 	mtu      verbs.MTU
-	timeout  uint8 // of the queue pairs, as a code
+	timeout  uint8                             // of the queue pairs, as a code
+	tune     func(*end, *verbs.ConnectOptions) // of the next connections, or nil
 	rng      *rand.Rand
 	lost     func() (toGuest, fromGuest uint64, err error) // faults: packets lost so far
 	note     string                                        // what a procedure wants said of its success
@@ -46,7 +47,7 @@ type world struct {
 // setUp registers the regions of both ends.
 func (w *world) setUp(size int) error {
 	for _, e := range []*end{w.req, w.rsp} {
-		m, err := e.side.regMR(size)
+		m, err := e.side.regMR(size, verbs.AccessAll)
 		if err != nil {
 			return fmt.Errorf("%s: region: %w", e.name, err)
 		}
@@ -69,11 +70,18 @@ func (w *world) connect(psn uint32) error {
 	o := verbs.DefaultConnectOptions()
 	o.PathMTU, o.Timeout, o.MaxRdAtomic, o.MaxDestRdAtomic = w.mtu, w.timeout, 4, 4
 	for _, p := range [][2]*end{{w.rsp, w.req}, {w.req, w.rsp}} {
-		if err := p[0].qp.Connect(p[0].self, p[1].self, o); err != nil {
+		if err := p[0].qp.Connect(p[0].self, p[1].self, w.tuned(p[0], o)); err != nil {
 			return fmt.Errorf("%s: connect: %w", p[0].name, err)
 		}
 	}
 	return nil
+}
+
+func (w *world) tuned(e *end, o verbs.ConnectOptions) verbs.ConnectOptions {
+	if w.tune != nil {
+		w.tune(e, &o)
+	}
+	return o
 }
 
 // ready is setUp and connect with random PSNs.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/gorxe/gorxe/verbs"
@@ -17,14 +18,14 @@ type MR struct {
 	rkey  uint32
 }
 
-// RegMR registers size octets with all remote access.
-func (e *Endpoint) RegMR(size int) (*MR, error) {
+// RegMR registers size octets with an access.
+func (e *Endpoint) RegMR(size int, a verbs.Access) (*MR, error) {
 	var out struct {
 		MR   int
 		Addr uint64
 		RKey uint32
 	}
-	if err := e.call("mr", args{"size": size}, &out); err != nil {
+	if err := e.call("mr", args{"size": size, "access": a}, &out); err != nil {
 		return nil, err
 	}
 	return &MR{e, out.MR, out.Addr, out.RKey}, nil
@@ -35,6 +36,9 @@ func (m *MR) Addr() uint64 { return m.addr }
 
 // RKey is the key by which others reach the region.
 func (m *MR) RKey() uint32 { return m.rkey }
+
+// Deregister ends the region.
+func (m *MR) Deregister() error { return m.ep.call("dereg", args{"mr": m.index}, nil) }
 
 // Write puts b into the region at an offset.
 func (m *MR) Write(off int, b []byte) error {
@@ -57,7 +61,7 @@ type QP struct {
 	qpn   uint32
 }
 
-// CreateQP makes an RC queue pair with room for 64 work requests each way.
+// CreateQP makes an RC queue pair with room for 128 work requests each way.
 func (e *Endpoint) CreateQP() (*QP, error) {
 	var out struct {
 		QP  int
@@ -80,6 +84,7 @@ func (q *QP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
 		"qp": q.index, "dest_qpn": remote.QPN, "dgid": netip.AddrFrom16(remote.GID).String(),
 		"rq_psn": remote.PSN, "sq_psn": local.PSN, "mtu": int(o.PathMTU), "timeout": o.Timeout, "retry": o.RetryCnt,
 		"rnr_retry": o.RNRRetry, "min_rnr": o.MinRNRTimer, "rd_atomic": o.MaxRdAtomic,
+		"dest_rd_atomic": o.MaxDestRdAtomic, "access": o.Access,
 	}, nil)
 }
 
@@ -90,12 +95,22 @@ func (q *QP) State() (verbs.QPState, error) {
 	return verbs.QPState(out.State), err
 }
 
-// Work is a work request, of one piece of memory.
+// MoveTo changes the queue pair's state to RESET, SQD or ERR.
+func (q *QP) MoveTo(s verbs.QPState) error {
+	return q.ep.call("modify", args{"qp": q.index, "to": strings.ToLower(s.String())}, nil)
+}
+
+// Destroy destroys the queue pair.
+func (q *QP) Destroy() error { return q.ep.call("destroy", args{"qp": q.index}, nil) }
+
+// Work is a work request, of pieces of one region.
 type Work struct {
 	ID       uint64
 	Code     verbs.WROpcode // for Send
 	MR       *MR
 	Off, Len int
+	Pieces   [][2]int        // offsets and lengths, instead of Off and Len
+	Flags    verbs.SendFlags // for Send
 
 	RemoteAddr       uint64
 	RKey             uint32
@@ -108,7 +123,14 @@ var codes = map[verbs.WROpcode]string{
 	verbs.WRWriteImm: "write_imm", verbs.WRRead: "read", verbs.WRFetchAdd: "fadd", verbs.WRCmpSwap: "cswap",
 }
 
-// Send posts a signaled send request.
+var flagNames = []struct {
+	flag verbs.SendFlags
+	name string
+}{
+	{verbs.SendSignaled, "signaled"}, {verbs.SendSolicited, "solicited"}, {verbs.SendFence, "fence"}, {verbs.SendInline, "inline"},
+}
+
+// Send posts a send request.
 func (q *QP) Send(w *Work) error {
 	code, ok := codes[w.Code]
 	if !ok {
@@ -117,6 +139,16 @@ func (q *QP) Send(w *Work) error {
 	a := args{
 		"qp": q.index, "code": code, "mr": w.MR.index, "off": w.Off, "len": w.Len, "id": w.ID,
 		"raddr": w.RemoteAddr, "rkey": w.RKey, "imm": w.Imm,
+	}
+	flags := []string{}
+	for _, f := range flagNames {
+		if w.Flags&f.flag != 0 {
+			flags = append(flags, f.name)
+		}
+	}
+	a["flags"] = flags
+	if w.Pieces != nil {
+		a["pieces"] = w.Pieces
 	}
 	switch w.Code {
 	case verbs.WRFetchAdd:
@@ -129,7 +161,11 @@ func (q *QP) Send(w *Work) error {
 
 // Recv posts a receive request.
 func (q *QP) Recv(w *Work) error {
-	return q.ep.call("recv", args{"qp": q.index, "mr": w.MR.index, "off": w.Off, "len": w.Len, "id": w.ID}, nil)
+	a := args{"qp": q.index, "mr": w.MR.index, "off": w.Off, "len": w.Len, "id": w.ID}
+	if w.Pieces != nil {
+		a["pieces"] = w.Pieces
+	}
+	return q.ep.call("recv", a, nil)
 }
 
 // Poll returns up to n completions of the endpoint, as soon as there are n or

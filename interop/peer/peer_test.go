@@ -49,15 +49,15 @@ func exactly(t *testing.T, b []byte) (v any) {
 
 func TestRequests(t *testing.T) {
 	e := script(t,
-		[2]string{`{"op":"mr","size":4096}`, `{"ok":true,"mr":3,"addr":140000000000000,"rkey":4660,"lkey":1}`},
+		[2]string{`{"op":"mr","size":4096,"access":1}`, `{"ok":true,"mr":3,"addr":140000000000000,"rkey":4660,"lkey":1}`},
 		[2]string{`{"op":"poke","mr":3,"off":9,"data":"0a0b"}`, `{"ok":true}`},
 		[2]string{`{"op":"peek","mr":3,"off":9,"len":2}`, `{"ok":true,"data":"0a0b"}`},
 		[2]string{`{"op":"qp","type":"rc"}`, `{"ok":true,"qp":1,"qpn":17}`},
-		[2]string{`{"op":"send","qp":1,"code":"cswap","mr":3,"off":8,"len":8,"id":7,"raddr":18446744073709551615,"rkey":9,"imm":0,"compare":72623859790382856,"swap":1}`, `{"ok":true}`},
+		[2]string{`{"op":"send","qp":1,"code":"cswap","mr":3,"off":8,"len":8,"id":7,"raddr":18446744073709551615,"rkey":9,"imm":0,"flags":["signaled","fence"],"pieces":[[8,3],[16,5]],"compare":72623859790382856,"swap":1}`, `{"ok":true}`},
 		[2]string{`{"op":"poll","n":2,"ms":1500}`, `{"ok":true,"wc":[{"id":7,"status":10,"opcode":128,"len":8,"vendor":1,"imm":287454020,"qpn":17,"flags":2}]}`},
 		[2]string{`{"op":"counters"}`, `{"ok":true,"rcvd_seq_err":2,"sent_pkts":3}`},
 	)
-	m, err := e.RegMR(4096)
+	m, err := e.RegMR(4096, verbs.AccessLocalWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestRequests(t *testing.T) {
 		t.Fatalf("queue pair %+v, %v", q, err)
 	}
 	// Values that a float64 cannot hold arrive whole.
-	if err := q.Send(&Work{ID: 7, Code: verbs.WRCmpSwap, MR: m, Off: 8, Len: 8, RemoteAddr: 1<<64 - 1, RKey: 9, CompareAdd: 0x0102030405060708, Swap: 1}); err != nil {
+	if err := q.Send(&Work{ID: 7, Code: verbs.WRCmpSwap, MR: m, Off: 8, Len: 8, Pieces: [][2]int{{8, 3}, {16, 5}}, Flags: verbs.SendSignaled | verbs.SendFence, RemoteAddr: 1<<64 - 1, RKey: 9, CompareAdd: 0x0102030405060708, Swap: 1}); err != nil {
 		t.Error(err)
 	}
 	wc, err := e.Poll(2, 1500*time.Millisecond)
@@ -92,22 +92,22 @@ func TestRequests(t *testing.T) {
 // A refusal leaves the connection good; an answer that never comes does not.
 func TestErrors(t *testing.T) {
 	e := script(t,
-		[2]string{`{"op":"mr","size":-1}`, `{"ok":false,"error":"PyverbsRDMAError: Failed to register"}`},
-		[2]string{`{"op":"mr","size":1}`, `{"ok":true,"mr":0,"addr":1,"rkey":1}`},
+		[2]string{`{"op":"mr","size":-1,"access":0}`, `{"ok":false,"error":"PyverbsRDMAError: Failed to register"}`},
+		[2]string{`{"op":"mr","size":1,"access":0}`, `{"ok":true,"mr":0,"addr":1,"rkey":1}`},
 		[2]string{`{"op":"state","qp":0}`, `no JSON`},
 	)
 	var refused *Error
-	if _, err := e.RegMR(-1); !errors.As(err, &refused) || refused.Op != "mr" {
+	if _, err := e.RegMR(-1, 0); !errors.As(err, &refused) || refused.Op != "mr" {
 		t.Errorf("a refusal is %v", err)
 	}
-	if _, err := e.RegMR(1); err != nil {
+	if _, err := e.RegMR(1, 0); err != nil {
 		t.Errorf("after a refusal: %v", err)
 	}
 	q := &QP{ep: e}
 	if _, err := q.State(); err == nil || errors.As(err, &refused) && refused.Op == "state" {
 		t.Errorf("an answer that is no JSON is %v", err)
 	}
-	if _, err := e.RegMR(1); err == nil {
+	if _, err := e.RegMR(1, 0); err == nil {
 		t.Error("a broken connection is used again")
 	}
 }

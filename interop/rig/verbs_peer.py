@@ -7,17 +7,18 @@ everything the endpoint made is destroyed.
 
   hello    sgid? (default 1)                       -> gid
   mr       size, access?                           -> mr, addr, rkey, lkey
+  dereg    mr
   poke     mr, off, data | peek mr, off, len       -> data
   srq      max_wr                                  -> srq
   qp       type rc|uc|ud, srq?, max_wr?            -> qp, qpn   (RESET)
   connect  qp, dest_qpn, dgid, rq_psn, sq_psn, mtu 256..4096, timeout, retry, rnr_retry,
-           min_rnr, rd_atomic, qkey, access?       (through INIT and RTR to RTS)
+           min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?  (through INIT and RTR to RTS)
   state    qp                                      -> state (0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR), sq_psn, rq_psn
   modify   qp, to reset|sqd|err                    (state change)
   destroy  qp
-  recv     qp|srq, mr, off, len, id
-  send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id,
-           raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence (default signaled),
+  recv     qp|srq, mr, off, len, id, pieces? [[off, len]...] instead of off, len
+  send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id, pieces?,
+           raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
            dest_qpn, dgid, qkey (ud)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags}]
   counters                                         -> name: value (the port's hw_counters)
@@ -38,7 +39,8 @@ TYPES = dict(rc=e.IBV_QPT_RC, uc=e.IBV_QPT_UC, ud=e.IBV_QPT_UD)
 CODES = dict(send=e.IBV_WR_SEND, send_imm=e.IBV_WR_SEND_WITH_IMM, send_inv=e.IBV_WR_SEND_WITH_INV, write=e.IBV_WR_RDMA_WRITE,
              write_imm=e.IBV_WR_RDMA_WRITE_WITH_IMM, read=e.IBV_WR_RDMA_READ,
              fadd=e.IBV_WR_ATOMIC_FETCH_AND_ADD, cswap=e.IBV_WR_ATOMIC_CMP_AND_SWP)
-FLAGS = dict(signaled=e.IBV_SEND_SIGNALED, solicited=e.IBV_SEND_SOLICITED, fence=e.IBV_SEND_FENCE)
+FLAGS = dict(signaled=e.IBV_SEND_SIGNALED, solicited=e.IBV_SEND_SOLICITED, fence=e.IBV_SEND_FENCE,
+             inline=e.IBV_SEND_INLINE)
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 
 
@@ -55,6 +57,9 @@ class Endpoint:
         m = MR(self.pd, size, access); self.mrs.append(m)
         return dict(mr=len(self.mrs) - 1, addr=m.buf, rkey=m.rkey, lkey=m.lkey)
 
+    def dereg(self, mr):
+        self.mrs[mr].close()
+
     def poke(self, mr, off, data):
         b = bytes.fromhex(data); self.mrs[mr].write(b, len(b), off)
 
@@ -64,8 +69,8 @@ class Endpoint:
     def srq(self, max_wr=64):
         self.srqs.append(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=max_wr)))); return dict(srq=len(self.srqs) - 1)
 
-    def qp(self, type='rc', srq=None, max_wr=64):
-        i = QPInitAttr(qp_type=TYPES[type], scq=self.cq, rcq=self.cq, cap=QPCap(max_wr, max_wr, 8, 8), sq_sig_all=0,
+    def qp(self, type='rc', srq=None, max_wr=128):
+        i = QPInitAttr(qp_type=TYPES[type], scq=self.cq, rcq=self.cq, cap=QPCap(max_wr, max_wr, 32, 32), sq_sig_all=0,
                        srq=None if srq is None else self.srqs[srq])
         q = QP(self.pd, i); self.qps.append(q); self.types.append(type)
         return dict(qp=len(self.qps) - 1, qpn=q.qp_num)
@@ -74,14 +79,14 @@ class Endpoint:
         return AHAttr(gr=GlobalRoute(dgid=GID(ipaddress.IPv6Address(dgid).exploded), sgid_index=self.sgid), is_global=1, port_num=1)
 
     def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
-                min_rnr=12, rd_atomic=4, qkey=0x11111111, access=FULL):
+                min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL):
         q, t = self.qps[qp], self.types[qp]
         a = QPAttr(); a.port_num = 1; a.qkey = qkey
         if t != 'ud': a.qp_access_flags = access
         q.to_init(a)
         if t != 'ud':
             a.path_mtu = MTUS[mtu]; a.dest_qp_num = dest_qpn; a.rq_psn = rq_psn; a.ah_attr = self.ah(dgid)
-            if t == 'rc': a.max_dest_rd_atomic = rd_atomic; a.min_rnr_timer = min_rnr
+            if t == 'rc': a.max_dest_rd_atomic = rd_atomic if dest_rd_atomic is None else dest_rd_atomic; a.min_rnr_timer = min_rnr
         a.sq_psn = sq_psn
         if t == 'rc': a.timeout = timeout; a.retry_cnt = retry; a.rnr_retry = rnr_retry; a.max_rd_atomic = rd_atomic
         q.to_rts(a)
@@ -97,16 +102,20 @@ class Endpoint:
     def destroy(self, qp):
         self.qps[qp].close()
 
-    def recv(self, mr=0, off=0, len=0, id=0, qp=None, srq=None):
-        m = self.mrs[mr]
-        w = RecvWR(wr_id=id, num_sge=1, sg=[SGE(m.buf + off, len, m.lkey)]); self.keep.append(w)
+    def sgl(self, m, off, length, pieces):
+        l = [SGE(m.buf + o, n, m.lkey) for o, n in pieces or [(off, length)]]
+        return dict(num_sge=len(l), sg=l)
+
+    def recv(self, mr=0, off=0, len=0, id=0, qp=None, srq=None, pieces=None):
+        s = self.sgl(self.mrs[mr], off, len, pieces)
+        w = RecvWR(wr_id=id, **s); self.keep.append(w)
         self.srqs[srq].post_recv(w) if srq is not None else self.qps[qp].post_recv(w)
 
     def send(self, qp, code, mr=0, off=0, len=0, id=0, raddr=0, rkey=0, imm=0, add=0, compare=0, swap=0,
-             flags=('signaled',), dest_qpn=0, dgid=None, qkey=0x11111111):
-        m = self.mrs[mr]; f = 0
+             flags=('signaled',), pieces=None, dest_qpn=0, dgid=None, qkey=0x11111111):
+        s = self.sgl(self.mrs[mr], off, len, pieces); f = 0
         for x in flags: f |= FLAGS[x]
-        w = SendWR(wr_id=id, opcode=CODES[code], num_sge=1, sg=[SGE(m.buf + off, len, m.lkey)], send_flags=f, imm_data=socket.htonl(imm))
+        w = SendWR(wr_id=id, opcode=CODES[code], **s, send_flags=f, imm_data=socket.htonl(imm))
         if code in ('write', 'write_imm', 'read'): w.set_wr_rdma(rkey, raddr)
         if code == 'fadd': w.set_wr_atomic(rkey, raddr, add, 0)
         if code == 'cswap': w.set_wr_atomic(rkey, raddr, compare, swap)
