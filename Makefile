@@ -112,12 +112,6 @@ cross: ## builds for linux/arm64, and the portable packages for darwin/arm64
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
 	GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
 
-.PHONY: clauses
-clauses: ## clauses of the specification cited by code, and whether a test cites them too
-	@{ grep -rhoE --include='*.go' '//= (test )?IBA [A-Za-z0-9.-]+' . || true; } | \
-		awk '$$2 == "test" {t[$$4] = 1; all[$$4]; next} {c[$$3] = 1; all[$$3]} \
-			END {for (i in all) printf "%-12s %-5s %s\n", i, (i in c) ? "code" : "-", (i in t) ? "test" : "-"}' | sort -V
-
 .PHONY: check
 check: ## what CI runs: fmt vet lint layering shuffle race fuzz microbench cross
 	@for step in $(CHECKS); do \
@@ -128,4 +122,4 @@ check: ## what CI runs: fmt vet lint layering shuffle race fuzz microbench cross
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin out
+	rm -rf bin out gorxe-demo.pcapng
