@@ -335,6 +335,17 @@ func TestRoCEv1(t *testing.T) {
 	require.Equal(t, "bad", Decode(f).ICRC)
 }
 
+// The capture's comment ends the line, and does nothing else to a terminal.
+func TestComment(t *testing.T) {
+	f := frame(pcap.Raw, ipPacket(transport(bth.Packet{Opcode: bth.RCSendOnly}, 4), src4, dst4))
+	f.Comment = "ICRC ok;\nfault rule: \x1b[2Jdrop"
+	p := Decode(f)
+	require.True(t, strings.HasSuffix(p.Line(time.Time{}), "  icrc ok  # ICRC ok; fault rule:  [2Jdrop"), p.Line(time.Time{}))
+	b, err := json.Marshal(p)
+	require.NoError(t, err)
+	require.Contains(t, string(b), `"comment":"ICRC ok;\nfault rule: \u001b[2Jdrop"`)
+}
+
 // A line of JSON has what the tool promises.
 func TestJSON(t *testing.T) {
 	f := frame(pcap.Raw, ipPacket(transport(writeImm, 5), src4, dst4))

@@ -47,6 +47,8 @@ type Packet struct {
 	Why    string   `json:"why,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 
+	Comment string `json:"comment,omitempty"` // of the capture, about this frame
+
 	Eth          *Eth          `json:"eth,omitempty"`
 	VLAN         []VLAN        `json:"vlan,omitempty"`
 	LRH          *LRH          `json:"lrh,omitempty"`
@@ -216,7 +218,7 @@ func (p *Packet) fail(r trace.Reason, detail string) {
 
 // Decode explains a frame. The packet's payload aliases the frame's data.
 func Decode(f pcap.Frame) *Packet {
-	p := &Packet{Frame: f.Number, Time: f.Time, Len: f.Len, Protocol: Other}
+	p := &Packet{Frame: f.Number, Time: f.Time, Len: f.Len, Protocol: Other, Comment: f.Comment}
 	if len(f.Data) < f.Len {
 		p.Captured = len(f.Data)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gorxe/gorxe/internal/pcap"
 )
@@ -90,7 +91,21 @@ func (p *Packet) Line(start time.Time) string {
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "  (%s)", n)
 	}
+	if p.Comment != "" {
+		fmt.Fprintf(&b, "  # %s", oneLine(p.Comment))
+	}
 	return b.String()
+}
+
+// oneLine leaves out of a foreign text what would do more to a terminal than
+// be read.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
 }
 
 func (p *Packet) addresses() string {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/gopacket"
@@ -54,6 +55,8 @@ type Frame struct {
 	Link   Link
 	Data   []byte // owned by the caller
 	Len    int    // octets on the wire; more than len(Data) when the capture cut the frame short
+
+	Comment string // of the capture (pcapng), as it stands there
 }
 
 // maxFrame bounds a frame, as Wireshark does: what claims to be longer is a
@@ -96,6 +99,9 @@ func Open(name string) (*Reader, error) {
 func NewReader(in io.Reader, name string) (*Reader, error) {
 	b := bufio.NewReader(in)
 	head, err := b.Peek(4)
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("%s is a folder; name a capture in it", name)
+	}
 	if len(head) >= 2 && head[0] == 0x1f && head[1] == 0x8b {
 		z, err := gzip.NewReader(b)
 		if err != nil {
@@ -193,7 +199,8 @@ func pcapLink(head []byte) uint32 {
 }
 
 func (r *Reader) openPcapng(b *bufio.Reader) error {
-	p, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+	notes := newComments(b)
+	p, err := pcapgo.NewNgReader(notes, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
 	if err != nil {
 		return fmt.Errorf("broken pcapng header: %w", err)
 	}
@@ -215,7 +222,7 @@ func (r *Reader) openPcapng(b *bufio.Reader) error {
 		if len(data) > maxFrame {
 			return Frame{}, fmt.Errorf("claims %d octets", len(data))
 		}
-		return Frame{Time: ci.Timestamp, Link: ngLink(ci), Data: data, Len: ci.Length}, nil
+		return Frame{Time: ci.Timestamp, Link: ngLink(ci), Data: data, Len: ci.Length, Comment: notes.next()}, nil
 	}
 	return nil
 }

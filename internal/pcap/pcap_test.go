@@ -95,6 +95,57 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// epb returns an enhanced packet block with options.
+func epb(o binary.AppendByteOrder, data, options []byte) []byte {
+	b := o.AppendUint32(nil, blockEnhanced)
+	n := packetHead + (len(data)+3)&^3 + len(options) + 4
+	for _, v := range []uint32{uint32(n), 0, 0, 0, uint32(len(data)), uint32(len(data))} {
+		b = o.AppendUint32(b, v)
+	}
+	b = append(append(b, data...), make([]byte, -len(data)&3)...)
+	return o.AppendUint32(append(b, options...), uint32(n))
+}
+
+// Comments of packets are found among other options, in files of either
+// order, and belong to their packet whatever stands between.
+func TestComments(t *testing.T) {
+	for name, o := range map[string]binary.AppendByteOrder{"little": binary.LittleEndian, "big": binary.BigEndian} {
+		t.Run(name, func(t *testing.T) {
+			u32 := func(vs ...uint32) (b []byte) {
+				for _, v := range vs {
+					b = o.AppendUint32(b, v)
+				}
+				return b
+			}
+			option := func(code uint16, v string) []byte {
+				b := o.AppendUint16(o.AppendUint16(nil, code), uint16(len(v)))
+				return append(append(b, v...), make([]byte, -len(v)&3)...)
+			}
+			section := u32(blockSection, 28, 0x1a2b3c4d)
+			section = append(o.AppendUint16(o.AppendUint16(section, 1), 0), u32(0xffffffff, 0xffffffff, 28)...)
+			ifc := append(u32(1, 20), append(o.AppendUint16(nil, 1), 0, 0)...)
+			ifc = append(ifc, u32(0, 20)...)
+			file := bytes.Join([][]byte{
+				section, ifc,
+				epb(o, frames[0], bytes.Join([][]byte{option(2, "\x00\x00\x00\x01"), option(1, "first"), option(1, "twice"), u32(0)}, nil)),
+				u32(0x4711, 16, 0, 16), // of a kind nobody knows
+				epb(o, frames[1], nil),
+				append(u32(blockSimple, 20, 4), append([]byte("abcd"), u32(20)...)...),
+				epb(o, frames[2], option(1, "last")), // without an end of options
+			}, nil)
+			r, err := NewReader(bytes.NewReader(file), "x")
+			require.NoError(t, err)
+			got, err := readAll(r)
+			require.NoError(t, err)
+			require.Len(t, got, 4)
+			for i, want := range []string{"first; twice", "", "", "last"} {
+				require.Equal(t, want, got[i].Comment, "frame %d", i+1)
+			}
+			require.Equal(t, frames[2], got[3].Data)
+		})
+	}
+}
+
 // Link types above 255 do not fit gopacket's type.
 func TestSLL2(t *testing.T) {
 	p := writePcap(t, false)
