@@ -54,16 +54,25 @@ func (q *QP) Endpoint(peer netip.Addr) (Endpoint, error) {
 // stands for DefaultConnectOptions; otherwise every field counts as it is, a
 // Timeout of 0 meaning never and an RNRRetry of 0 failing at once.
 type ConnectOptions struct {
-	PathMTU         MTU // 0 means the port's active MTU
-	Access          Access
+	PathMTU MTU // the same at both ends; 0 means the port's active MTU
+	Access  Access
+	// MaxRdAtomic is how many READs and atomics this end has outstanding at
+	// most: no more than the peer's MaxDestRdAtomic, which is how many it
+	// answers at once.
 	MaxRdAtomic     int
 	MaxDestRdAtomic int
-	MinRNRTimer     uint8
-	Timeout         uint8
-	RetryCnt        uint8
-	RNRRetry        uint8
-	TrafficClass    uint8
-	HopLimit        uint8
+	// MinRNRTimer is how long a peer that found no receive request here is
+	// told to wait: a code, 0 to 31 (1 is 10 us, 12 is 0.64 ms, 0 is 655 ms;
+	// IBA table 46).
+	MinRNRTimer uint8
+	// Timeout is how long an answer is waited for: 4.096 us * 2^Timeout (14
+	// is 67 ms); 0 is for ever.
+	Timeout  uint8
+	RetryCnt uint8 // sendings after the first without progress, 0 to 7, literally
+	RNRRetry uint8 // the same after RNR NAKs, 0 to 6; 7 is for ever
+
+	TrafficClass uint8 // DSCP and ECN of the IP header
+	HopLimit     uint8 // TTL; 0 means 64
 }
 
 // DefaultConnectOptions returns defaults that do not hurt: timeout 14 (67 ms),

@@ -54,11 +54,11 @@ func (m MTU) Enum() int {
 type Access uint32
 
 const (
-	AccessLocalWrite   Access = 1 << 0
-	AccessRemoteWrite  Access = 1 << 1
-	AccessRemoteRead   Access = 1 << 2
-	AccessRemoteAtomic Access = 1 << 3
-	AccessMWBind       Access = 1 << 4
+	AccessLocalWrite   Access = 1 << 0 // receives, READ and atomic results may land here
+	AccessRemoteWrite  Access = 1 << 1 // peers may WRITE
+	AccessRemoteRead   Access = 1 << 2 // peers may READ
+	AccessRemoteAtomic Access = 1 << 3 // peers may FetchAdd and CmpSwap
+	AccessMWBind       Access = 1 << 4 // memory windows may be bound to it
 
 	// AccessAll is everything but window binding.
 	AccessAll = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
