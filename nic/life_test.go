@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -383,4 +384,23 @@ func TestCloseUnderLoad(t *testing.T) {
 		require.NoError(t, second.ctx.Close())
 		wg.Wait()
 	}
+}
+
+// badEnd is a link that does not end well.
+type badEnd struct {
+	*fakeLink
+	end error
+}
+
+func (l badEnd) Close() error { return errors.Join(l.end, l.fakeLink.Close()) }
+
+// TestCloseTells: what the links say at the end, as of a capture that could
+// not be written, is the device's to say.
+func TestCloseTells(t *testing.T) {
+	end := errors.New("no space left")
+	gid := verbs.GID(netip.MustParseAddr("192.0.2.1").As16())
+	n, err := Open(Config{Links: []link.Link{badEnd{newFakeLink(), end}, newFakeLink()}, GIDs: []verbs.GIDEntry{{GID: gid}}})
+	require.NoError(t, err)
+	require.ErrorIs(t, n.Close(), end)
+	require.ErrorIs(t, n.Close(), end)
 }

@@ -48,6 +48,9 @@ type NIC struct {
 	end    atomic.Pointer[error] // why the device is no more
 	gone   chan struct{}         // closed when end is set
 	closed sync.Once
+
+	closeErr error // of the links; set under closed
+
 	evMu   sync.Mutex // guards evDone and sending on events
 	evDone bool
 	wg     sync.WaitGroup
@@ -82,8 +85,9 @@ func Open(cfg Config) (*NIC, error) {
 }
 
 // Close ends the device: waiters return verbs.ErrClosed, and so does
-// everything called later. Peers are told nothing. A second call waits for the
-// first.
+// everything called later. Peers are told nothing. Its error is the links', as
+// of a capture that could not be written. A second call waits for the first
+// and returns the same.
 func (n *NIC) Close() error {
 	n.closed.Do(func() {
 		n.stop(verbs.ErrClosed)
@@ -94,7 +98,7 @@ func (n *NIC) Close() error {
 		for _, s := range n.shards {
 			s.mu.Lock() // a step in progress ends first, and sees a link that is open
 			s.dead = true
-			_ = s.link.Close()
+			n.closeErr = errors.Join(n.closeErr, s.link.Close())
 			s.mu.Unlock()
 		}
 		n.evMu.Lock()
@@ -102,7 +106,7 @@ func (n *NIC) Close() error {
 		close(n.events)
 		n.evMu.Unlock()
 	})
-	return nil
+	return n.closeErr
 }
 
 // stop marks the device as gone, unless it is already.

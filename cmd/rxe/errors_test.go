@@ -192,6 +192,27 @@ func TestTapDenied(t *testing.T) {
 	begin(t, nil, nobody(command("pingpong", "rc", "--tap", path))).fails("cannot write the capture", path, "permission denied")
 }
 
+// TestTapFull: a capture that cannot be written to its end fails the run, which
+// is otherwise good.
+func TestTapFull(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("needs /dev/full")
+	}
+	at, port := testbed.Loopback(0).String(), tcpPort(t)
+	server := begin(t, nil, command("pingpong", "rc", "--addr", at, "-n", "20", "-p", port))
+	serves(t, at)
+	var client *process
+	require.Eventually(t, func() bool {
+		client = begin(t, nil, command("pingpong", "rc", "--addr", testbed.Loopback(1).String(), "-n", "20", "-p", port, "--tap", "/dev/full", at))
+		client.ends()
+		return !strings.Contains(client.err.String(), "nobody listens")
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Equal(t, 1, client.cmd.ProcessState.ExitCode())
+	require.Regexp(t, `^rxe: tap: the capture is incomplete.*: write /dev/full: no space left on device\n$`, client.err.String())
+	require.Contains(t, client.out.String(), "20 iters in ")
+	require.Zero(t, server.ends(), server.err.String())
+}
+
 // TestPacketDenied: the packet link without the capability it needs.
 func TestPacketDenied(t *testing.T) {
 	cmd := command("pingpong", "rc", "--addr", testbed.Loopback(0).String(), "--link", "packet")

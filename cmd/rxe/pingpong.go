@@ -75,7 +75,7 @@ func runPingpong(ctx context.Context, dev *deviceFlags, cfg pingpong.Config) (er
 		if cfg.Device, err = dev.open(netip.Addr{}); err != nil {
 			return err
 		}
-		defer cfg.Device.Close()
+		defer func() { err = errors.Join(err, cfg.Device.Close()) }()
 	}
 	err = pingpong.Run(ctx, cfg)
 	if errors.Is(err, context.Canceled) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/link/tap"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -60,7 +61,12 @@ func (cfg *Config) capture(ctx context.Context) error {
 		return nil
 	}
 	_ = f.Close()
-	if _, err := cfg.round(ctx, cfg.Faults, cfg.Tap, 0); err != nil {
+	_, err = cfg.round(ctx, cfg.Faults, cfg.Tap, 0)
+	switch {
+	case errors.Is(err, tap.ErrIncomplete):
+		fmt.Fprintf(cfg.Out, "\nNo capture was written, or only the beginning of one: %v (--tap FILE puts it elsewhere).\n", err)
+		return nil
+	case err != nil:
 		return fmt.Errorf("while capturing to %s: %w", cfg.Tap, err)
 	}
 	fmt.Fprintf(cfg.Out, "\nA capture of a few of each, losses included: %s\n  (wireshark %s, or: rxe decode %s)\n", cfg.Tap, cfg.Tap, cfg.Tap)
@@ -69,8 +75,8 @@ func (cfg *Config) capture(ctx context.Context) error {
 
 // round opens two NICs, runs every operation for a while, and returns what
 // happened. A time of 0 runs each a few times.
-func (cfg *Config) round(ctx context.Context, faults, tap string, d time.Duration) (*result, error) {
-	a, err := gorxe.Open(gorxe.Config{Addr: cfg.AddrA, Link: cfg.Link, Faults: faults, Seed: cfg.Seed, Tap: tap})
+func (cfg *Config) round(ctx context.Context, faults, capture string, d time.Duration) (*result, error) {
+	a, err := gorxe.Open(gorxe.Config{Addr: cfg.AddrA, Link: cfg.Link, Faults: faults, Seed: cfg.Seed, Tap: capture})
 	if err != nil {
 		return nil, err
 	}

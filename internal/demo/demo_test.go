@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -84,6 +85,18 @@ func TestNoCapture(t *testing.T) {
 	require.NoError(t, Run(t.Context(), cfg))
 	require.Contains(t, out.String(), "No capture was written: open ")
 	require.Contains(t, out.String(), "no such file or directory")
+}
+
+// TestDiskFull: a capture that cannot be written to its end is called none.
+func TestDiskFull(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("needs /dev/full")
+	}
+	cfg, out := short(t, "/dev/full")
+	require.NoError(t, Run(t.Context(), cfg))
+	require.Contains(t, out.String(), "No capture was written")
+	require.Contains(t, out.String(), "no space left on device")
+	require.NotContains(t, out.String(), "A capture of")
 }
 
 // TestRefused: mistakes and an interrupt end it at once.

@@ -2,6 +2,7 @@ package pingpong
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -44,8 +45,9 @@ type gaps struct {
 
 // Run runs pingpong as the configuration says and prints what the original
 // prints. Ending ctx ends it with ctx's error. A failed request is a
-// *verbs.StatusError.
-func Run(ctx context.Context, cfg Config) error {
+// *verbs.StatusError. A device that Run opened is closed, and what its Close
+// says is part of the error.
+func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
 	}
@@ -67,7 +69,7 @@ func Run(ctx context.Context, cfg Config) error {
 		if r.dev, err = cfg.Open(addrOf(conn.LocalAddr())); err != nil {
 			return err
 		}
-		defer r.dev.Close()
+		defer func() { err = errors.Join(err, r.dev.Close()) }()
 		if err := cfg.suits(r.dev); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package tap
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,10 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 )
+
+// ErrIncomplete is what Close says of a capture that could not be written to
+// its end; the error that stopped it is wrapped beside it.
+var ErrIncomplete = errors.New("the capture is incomplete")
 
 // Capture is a pcapng file being written. It is safe for concurrent use, so
 // that several links share one.
@@ -71,14 +76,18 @@ func (c *Capture) CloseWithLinks() {
 }
 
 // leave is the end of a link: it writes what is buffered, and returns what
-// Close would.
+// Close would. Of the links that own the capture only the last one tells.
 func (c *Capture) leave() error {
 	c.mu.Lock()
 	c.links--
-	last := c.owned && c.links == 0
+	owned, last := c.owned, c.links == 0
 	c.mu.Unlock()
-	if last {
+	switch {
+	case owned && last:
 		return c.Close()
+	case owned:
+		_ = c.flush()
+		return nil
 	}
 	return c.flush()
 }
@@ -104,7 +113,10 @@ func (c *Capture) report() error {
 	if c.err == nil {
 		return nil
 	}
-	return fmt.Errorf("tap: %d packets not written: %w", c.lost, c.err)
+	if c.lost == 0 { // those that were buffered
+		return fmt.Errorf("tap: %w: %w", ErrIncomplete, c.err)
+	}
+	return fmt.Errorf("tap: %w, at least %d packets not written: %w", ErrIncomplete, c.lost, c.err)
 }
 
 func (c *Capture) fail(err error) {

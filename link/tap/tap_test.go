@@ -380,7 +380,7 @@ func TestWriteError(t *testing.T) {
 		t.Errorf("%d packets lost", lost)
 	}
 	for _, err := range []error{a.Close(), c.Close()} {
-		if !errors.Is(err, errFull) || !strings.Contains(err.Error(), fmt.Sprintf("%d packets not written", lost)) {
+		if !errors.Is(err, errFull) || !errors.Is(err, tap.ErrIncomplete) || !strings.Contains(err.Error(), fmt.Sprintf("%d packets not written", lost)) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -490,6 +490,22 @@ func TestCloseWithLinks(t *testing.T) {
 	}
 	if err := late.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Of links that own a capture one tells that it could not be written, also
+// when all that was to be written had been buffered.
+func TestWriteErrorOnce(t *testing.T) {
+	c := tap.New(&disk{})
+	as, _, err := mem.Pair(mem.Config{Shards: 2}, mem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls := c.WrapAll(as, tap.Config{})
+	c.CloseWithLinks()
+	first, last := ls[0].Close(), ls[1].Close()
+	if first != nil || !errors.Is(last, errFull) || !errors.Is(last, tap.ErrIncomplete) || strings.Contains(last.Error(), " 0 packets") {
+		t.Errorf("errors %v and %v", first, last)
 	}
 }
 
