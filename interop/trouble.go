@@ -261,8 +261,8 @@ const (
 	all          = verbs.AccessAll
 )
 
-// tooLong is what rxe makes of a message longer than its receive request.
-var tooLong = [2]verbs.WCStatus{verbs.WCRemOpErr, verbs.WCLocQPOpErr}
+// malformed is what rxe makes of whatever a receive request cannot take.
+var malformed = [2]verbs.WCStatus{verbs.WCRemOpErr, verbs.WCLocQPOpErr}
 
 var refusals = []refusal{
 	{name: "WRITE, queue pair without", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemInvReqErr, qp: all &^ verbs.AccessRemoteWrite},
@@ -278,9 +278,9 @@ var refusals = []refusal{
 	{name: "FetchAdd unaligned", r: work{op: verbs.WRFetchAdd, len: 8}, status: verbs.WCRemInvReqErr, at: 4, unposted: true},
 	{name: "WRITE deregistered", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemAccessErr, dereg: true},
 	{name: "READ deregistered", r: work{op: verbs.WRRead, len: 1}, status: verbs.WCRemAccessErr, dereg: true},
-	{name: "SEND too long, one packet", r: work{op: verbs.WRSend, len: 101}, status: verbs.WCRemInvReqErr, room: 100, recv: verbs.WCLocLenErr, rxe: tooLong},
-	{name: "SEND too long, many packets", r: work{op: verbs.WRSend, len: 9000}, status: verbs.WCRemInvReqErr, room: 8999, recv: verbs.WCLocLenErr, rxe: tooLong},
-	{name: "SEND to a region that may not be written", r: work{op: verbs.WRSend, len: 3000}, status: verbs.WCRemOpErr, region: verbs.AccessRemoteRead, room: 8999, recv: verbs.WCLocProtErr},
+	{name: "SEND too long, one packet", r: work{op: verbs.WRSend, len: 101}, status: verbs.WCRemInvReqErr, room: 100, recv: verbs.WCLocLenErr, rxe: malformed},
+	{name: "SEND too long, many packets", r: work{op: verbs.WRSend, len: 9000}, status: verbs.WCRemInvReqErr, room: 8999, recv: verbs.WCLocLenErr, rxe: malformed},
+	{name: "SEND to a region that may not be written", r: work{op: verbs.WRSend, len: 3000}, status: verbs.WCRemOpErr, region: verbs.AccessRemoteRead, room: 8999, recv: verbs.WCLocProtErr, rxe: malformed},
 }
 
 func (w *world) refuse(c *refusal) error {
