@@ -70,7 +70,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	defer far.Close()
+	defer func() { far.Close() }()
 	guest := &end{side: kernel{far}, addr: far.GID().Addr()}
 	w := &world{ctx: ctx, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU)))}
 	if o.Case.Group == groupFaults {
@@ -79,6 +79,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 
 	var us *end
 	var dev *verbs.Context
+	open := func() error { return nil }
 	if o.Case.Link == linkReference {
 		near, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
 		if err != nil {
@@ -91,12 +92,17 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		if o.Case.Where == "ours" {
 			rules = ourRules
 		}
-		s, err := openOurs(o.Case.Link, rules)
-		if err != nil {
+		us = &end{addr: netip.MustParseAddr(hostAddr(o.Host, o.Case.Family))}
+		open = func() error {
+			s, err := openOurs(o.Case.Link, rules)
+			if err == nil {
+				dev, us.side = s.dev, s
+			}
 			return err
 		}
-		dev = s.dev
-		us = &end{side: s, addr: netip.MustParseAddr(hostAddr(o.Host, o.Case.Family))}
+		if err := open(); err != nil {
+			return err
+		}
 	}
 
 	w.req, w.rsp = us, guest
@@ -105,6 +111,17 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	}
 	w.req.name, w.rsp.name = "requester", "responder"
 	w.lost = func() (uint64, uint64, error) { return lostPackets(ctx, o, dev) }
+	w.restart = func(e *end) error {
+		if e == us {
+			return errors.Join(dev.Close(), open())
+		}
+		err := far.Close()
+		if err == nil {
+			far, err = peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+			e.side = kernel{far}
+		}
+		return err
+	}
 	err = run(w)
 	a.Note = w.note
 	if dev != nil {

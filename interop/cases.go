@@ -105,6 +105,7 @@ var troubleCases = []struct {
 	{"not-ready", true},
 	{"never-ready", false},
 	{"vanishes", false},
+	{"restarts", false},
 	{"refused", true},
 }
 

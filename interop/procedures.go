@@ -27,6 +27,7 @@ var procedures = map[string]func(*world) error{
 	"not-ready":   (*world).notReady,
 	"never-ready": (*world).neverReady,
 	"vanishes":    (*world).vanishes,
+	"restarts":    (*world).restarts,
 	"refused":     (*world).refused,
 	"guest-netem": (*world).lossy,
 	"our-faults":  (*world).lossy,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -26,6 +27,11 @@ func pairWorld(t *testing.T, faults string) *world {
 	return &world{
 		ctx: context.Background(), req: ends[0], rsp: ends[1], mtu: 1024, timeout: 14, rng: rand.New(rand.NewPCG(1, 1)),
 		lost: func() (uint64, uint64, error) { return 1, 1, nil },
+		restart: func(e *end) error { // a device of a pair cannot be opened again
+			s, err := onDevice(e.side.(*ours).dev)
+			e.side = s
+			return errors.Join(err, e.qp.Destroy())
+		},
 	}
 }
 

@@ -173,6 +173,20 @@ func (w *world) vanishes() error {
 	return nil
 }
 
+// restarts ends the responder's device in the middle of a transfer and opens it
+// again: the same end for the requester.
+func (w *world) restarts() error {
+	for _, op := range []verbs.WROpcode{verbs.WRRead, verbs.WRWrite} {
+		if err := w.setUp(regionSize); err != nil {
+			return err
+		}
+		if err := w.vanish(op, func(queue) error { return w.restart(w.rsp) }); err != nil {
+			return fmt.Errorf("%v: %w", op, err)
+		}
+	}
+	return nil
+}
+
 func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 	psn := w.rng.Uint32() & 0xffffff
 	w.tune = func(_ *end, o *verbs.ConnectOptions) { o.Timeout, o.RetryCnt = 14, 2 }
@@ -222,6 +236,9 @@ func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 		return err
 	}
 	w.tune = nil
+	if err := w.setUp(regionSize); err != nil {
+		return err
+	}
 	if err := w.connect(psn); err != nil {
 		return err
 	}

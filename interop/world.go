@@ -41,6 +41,7 @@ type world struct {
 	tune     func(*end, *verbs.ConnectOptions) // of the next connections, or nil
 	rng      *rand.Rand
 	lost     func() (toGuest, fromGuest uint64, err error) // faults: packets lost so far
+	restart  func(*end) error                              // ends everything of an end, and begins anew
 	note     string                                        // what a procedure wants said of its success
 }
 
