@@ -59,22 +59,30 @@ func icrc(pseudo, pkt []byte) (want, got [bth.ICRCLen]byte) {
 // udpChecksumOK verifies the UDP checksum of a datagram with its IP header.
 // RFC 768, RFC 8200 section 8.1.
 func udpChecksumOK(ip, udp []byte) bool {
+	return sum(udp, uint32(pseudoSum(ip, len(udp)))) == 0xffff
+}
+
+// pseudoSum is the sum over the pseudo header of a datagram of n octets. A
+// sender that leaves the rest to its hardware puts it where the checksum will
+// be.
+func pseudoSum(ip []byte, n int) uint16 {
 	addrs := ip[12:20]
 	if ip[0]>>4 == 6 {
 		addrs = ip[8:40]
 	}
-	b := append([]byte(nil), addrs...)
-	b = append(b, 0, wire.ProtoUDP, byte(len(udp)>>8), byte(len(udp)))
-	b = append(b, udp...)
-	if len(b)%2 != 0 {
-		b = append(b, 0)
-	}
-	var s uint32
-	for ; len(b) > 0; b = b[2:] {
+	return sum(addrs, uint32(wire.ProtoUDP+n))
+}
+
+// sum adds the 16-bit words of b to s with end-around carry. RFC 1071.
+func sum(b []byte, s uint32) uint16 {
+	for ; len(b) > 1; b = b[2:] {
 		s += uint32(be.Uint16(b))
+	}
+	if len(b) == 1 {
+		s += uint32(b[0]) << 8
 	}
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
 	}
-	return s == 0xffff
+	return uint16(s)
 }

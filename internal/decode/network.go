@@ -124,10 +124,18 @@ func (p *Packet) udp(ip, b []byte, full int) {
 		return
 	}
 	if full == len(b) {
-		if h.Checksum() != 0 && !udpChecksumOK(ip, b) {
-			p.Notes = append(p.Notes, fmt.Sprintf("UDP checksum 0x%04x is wrong, or was left to the sender's hardware", h.Checksum()))
+		partial := h.Checksum() != 0 && h.Checksum() == pseudoSum(ip, len(b))
+		switch {
+		case h.Checksum() == 0 || udpChecksumOK(ip, b):
+		case partial:
+			p.Notes = append(p.Notes, "the UDP checksum was left to the sender's hardware")
+		default:
+			p.Notes = append(p.Notes, fmt.Sprintf("UDP checksum 0x%04x is wrong", h.Checksum()))
 		}
 		p.checkICRC(b[wire.UDPLen:], pseudo(nil, ip, b[:wire.UDPLen]))
+		if p.ICRC == "bad" {
+			p.run = &run{ip: ip, udp: b[:wire.UDPLen], body: b[wire.UDPLen:], partial: partial}
+		}
 	}
 	p.transport(b[wire.UDPLen:], full-wire.UDPLen)
 }

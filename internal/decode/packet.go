@@ -24,6 +24,8 @@ type Packet struct {
 	Time     time.Time `json:"time,omitzero"`
 	Len      int       `json:"len"`                // octets on the wire
 	Captured int       `json:"captured,omitempty"` // octets in the file, when fewer
+	Segment  int       `json:"segment,omitempty"`  // from 1, of the frame's Segments, when it holds several packets
+	Segments int       `json:"segments,omitempty"`
 	Protocol string    `json:"protocol"`
 
 	Src    string  `json:"src,omitempty"` // IP address or GID, LID, MAC: the outermost that routes
@@ -72,6 +74,8 @@ type Packet struct {
 	// Payload is without pad and ICRC, and shorter than PayloadLen when the
 	// frame was cut short. It aliases the frame.
 	Payload []byte `json:"-"`
+
+	run *run // when the frame may hold several packets
 }
 
 // Eth is an Ethernet header; the type is the one after any VLAN tags.
@@ -223,10 +227,15 @@ func Decode(f pcap.Frame) *Packet {
 		p.Captured = len(f.Data)
 	}
 	p.link(f.Link, f.Data)
-	if p.ICRC == "bad" {
-		p.fail(trace.DropICRC, "") // last, as a receiver checks it
-	}
+	p.verdict()
 	return p
+}
+
+// verdict is about the ICRC; it comes last, as a receiver checks it last.
+func (p *Packet) verdict() {
+	if p.ICRC == "bad" {
+		p.fail(trace.DropICRC, "")
+	}
 }
 
 // transport decodes from the BTH on. pkt runs to the end of the ICRC, or to
@@ -256,8 +265,8 @@ func (p *Packet) transport(pkt []byte, full int) {
 	}
 	p.extensions(&d, info.Ext)
 	p.Payload = pkt[info.HdrLen:max(info.HdrLen, min(len(pkt), info.HdrLen+n))]
-	if n > 4096 && p.ICRC != "ok" {
-		p.Notes = append(p.Notes, "longer than any path MTU: probably segments that were captured before the sender's kernel split them; capture on the receiver")
+	if n > 4096 && p.ICRC == "" {
+		p.Notes = append(p.Notes, "longer than any path MTU: probably several packets that were captured before the sender's kernel split them; the frame is cut short, so they cannot be told apart")
 	}
 	if info.Class == bth.UD && d.DestQP <= bth.QPNGSI {
 		p.mad(p.Payload)

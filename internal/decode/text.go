@@ -18,8 +18,8 @@ type Options struct {
 	JSON bool // one object a line
 }
 
-// Run decodes every frame of r and writes one line for each to w. It returns
-// how many packets were bad, in the sense of Packet.Bad. After an error of the
+// Run decodes every frame of r and writes one line for each packet to w. It
+// returns how many packets were bad, in the sense of Packet.Bad. After an error of the
 // file the frames before it are written.
 func Run(w io.Writer, r *pcap.Reader, o Options) (bad int, err error) {
 	enc := json.NewEncoder(w)
@@ -36,17 +36,18 @@ func Run(w io.Writer, r *pcap.Reader, o Options) (bad int, err error) {
 		if start.IsZero() {
 			start = f.Time
 		}
-		p := Decode(f)
-		if p.Bad() {
-			bad++
-		}
-		if o.JSON {
-			err = enc.Encode(p)
-		} else {
-			_, err = fmt.Fprintln(w, p.Line(start))
-		}
-		if err != nil {
-			return bad, err
+		for _, p := range Packets(f) {
+			if p.Bad() {
+				bad++
+			}
+			if o.JSON {
+				err = enc.Encode(p)
+			} else {
+				_, err = fmt.Fprintln(w, p.Line(start))
+			}
+			if err != nil {
+				return bad, err
+			}
 		}
 	}
 }

@@ -42,13 +42,15 @@ func (r *Reader) openHex(b *bufio.Reader) error {
 // up to their last whole line, or all of them when there is one line, nothing
 // but comments and hexadecimal digits.
 func hexLike(head []byte) bool {
+	comment := false
 	for line := range bytes.Lines(head) {
 		t := bytes.TrimSpace(line)
 		if len(t) == 0 {
 			continue
 		}
 		if t[0] == '#' {
-			return true
+			comment = true
+			continue
 		}
 		for _, c := range t {
 			if !bytes.ContainsRune([]byte("0123456789abcdefABCDEF"), rune(c)) {
@@ -57,5 +59,5 @@ func hexLike(head []byte) bool {
 		}
 		return true
 	}
-	return false
+	return comment
 }

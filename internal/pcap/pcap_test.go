@@ -191,6 +191,7 @@ func TestErrors(t *testing.T) {
 		"empty":           {"", true, "empty", 0},
 		"binary":          {"\x7fELF\x02\x01\x01", true, "7f 45 4c 46", 0},
 		"text":            {"hello, world\n", true, "not a pcap", 0},
+		"markdown":        {"# gorxe\n\nA transport.\n", true, "not a pcap", 0},
 		"header cut":      {string(p[:20]), false, "cut short", 0},
 		"in frame 1":      {string(p[:24+10]), false, "ends inside frame 1", 0},
 		"in frame 2":      {string(p[:24+16+4+16]), false, "ends inside frame 2", 1},
@@ -216,7 +217,9 @@ func TestErrors(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	_, err := Open(filepath.Join(t.TempDir(), "missing"))
+	_, err := Open(t.TempDir())
+	require.ErrorContains(t, err, "is a folder; name a capture in it")
+	_, err = Open(filepath.Join(t.TempDir(), "missing"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	name := filepath.Join(t.TempDir(), "x.pcap")
