@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -185,6 +186,40 @@ func TestOneDevice(t *testing.T) {
 	require.ErrorIs(t, err, packet.ErrPrivilege)
 	_, err = h.Describe(gorxe.Config{Interface: "eth8"})
 	require.ErrorIs(t, err, hostnet.ErrNoInterface)
+}
+
+// TestNames: a device has the same name however it is asked for, and can be
+// asked for by it.
+func TestNames(t *testing.T) {
+	h := madeUp()
+	all, err := h.Describe(gorxe.Config{})
+	require.NoError(t, err)
+	for i, want := range []string{"eth0", "eth1"} {
+		name := fmt.Sprintf("rxe%d", i)
+		require.Equal(t, name, all[i].Attr.Name)
+		for _, by := range []string{want, name} {
+			one, err := h.Describe(gorxe.Config{Interface: by})
+			require.NoError(t, err)
+			require.Equal(t, name, one[0].Attr.Name)
+			require.Equal(t, want, one[0].Port.NetDev)
+		}
+	}
+	h.Ifaces = slices.Insert(h.Ifaces, 1, hostnet.Iface{Name: "eth9", Up: true, MTU: 1500, Addrs: prefixes("203.0.113.9/24")}) // burns
+	all, err = h.Describe(gorxe.Config{})
+	require.Error(t, err)
+	require.Equal(t, "rxe1", all[0].Attr.Name, "a device that cannot be described keeps its number")
+	all, err = h.Describe(gorxe.Config{Addr: "198.51.100.7"})
+	require.NoError(t, err)
+	require.Equal(t, "rxe2", all[0].Attr.Name)
+	for by, want := range map[string][2]string{
+		"rxe0": {"eth9", "rxe0"}, "rxe2": {"eth1", "rxe2"}, "rxe3": {"rxe3", ""}, "eth2": {"eth2", ""}, "nosuch": {"nosuch", ""},
+	} {
+		ifc, device := Find(h.Ifaces, by)
+		require.Equal(t, want, [2]string{ifc, device}, by)
+	}
+	h.Ifaces[4].Name, h.Ifaces[4].Addrs = "rxe0", prefixes("203.0.113.8/24") // an interface's name comes first
+	ifc, device := Find(h.Ifaces, "rxe0")
+	require.Equal(t, "rxe0 rxe3", ifc+" "+device)
 }
 
 // TestNoDevice: each interface is told what it lacks; one that fails does not

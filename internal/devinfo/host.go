@@ -59,13 +59,45 @@ type Info struct {
 	Notes      []string            // what it does without; a sentence each
 }
 
+// Find returns the interface that name stands for, and what a device there is
+// called: name is an interface's, or a device's, which are called rxe0, rxe1...
+// in the order of the interfaces that can carry one. A name that is neither
+// comes back as it is. device is empty where there can be none.
+func Find(ifaces []hostnet.Iface, name string) (ifc, device string) {
+	ifc = name
+	k := 0
+	for i := range ifaces {
+		one := &ifaces[i]
+		if fit(one) != nil {
+			if one.Name == name {
+				return name, ""
+			}
+			continue
+		}
+		called := fmt.Sprintf("rxe%d", k)
+		k++
+		switch name {
+		case one.Name: // also one that is called like a device
+			return name, called
+		case called:
+			ifc, device = one.Name, called
+		}
+	}
+	return ifc, device
+}
+
 // Describe returns the device that cfg is for or, when cfg names no interface
-// and no address, one for each interface that could carry one; those are called
-// rxe0, rxe1... It may return both devices and an error, for those that it could
+// and no address, one for each interface that could carry one. Devices are
+// called as Find calls them, and cfg may name one so. It may return both devices and an error, for those that it could
 // not describe. The error for an interface that does not exist wraps
 // hostnet.ErrNoInterface and lists those that do.
 func (h *Host) Describe(cfg gorxe.Config) ([]Info, error) {
 	if cfg.Interface != "" || cfg.Addr != "" {
+		if cfg.Interface != "" {
+			cfg.Interface, cfg.Name = Find(h.Ifaces, cfg.Interface)
+		} else if k := h.with(cfg.Addr); k >= 0 {
+			_, cfg.Name = Find(h.Ifaces, h.Ifaces[k].Name)
+		}
 		i, err := h.describe(cfg)
 		if err != nil {
 			return nil, err
@@ -79,7 +111,7 @@ func (h *Host) Describe(cfg gorxe.Config) ([]Info, error) {
 			unfit = append(unfit, err)
 			continue
 		}
-		cfg.Interface, cfg.Name = ifc.Name, fmt.Sprintf("rxe%d", len(all))
+		cfg.Interface, cfg.Name = Find(h.Ifaces, ifc.Name)
 		i, err := h.describe(cfg)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", ifc.Name, err))
@@ -91,6 +123,16 @@ func (h *Host) Describe(cfg gorxe.Config) ([]Info, error) {
 		return nil, fmt.Errorf("no interface can carry a device:\n%w", errors.Join(unfit...))
 	}
 	return all, errors.Join(errs...)
+}
+
+// with returns the index of the interface with an address, or -1; lo has all of
+// 127.0.0.0/8.
+func (h *Host) with(addr string) int {
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return -1
+	}
+	return slices.IndexFunc(h.Ifaces, func(i hostnet.Iface) bool { return i.Has(a) || i.Loopback && a.IsLoopback() })
 }
 
 // fit says why an interface cannot carry a device.
