@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 
@@ -24,6 +26,12 @@ Wireshark opens decoded, with a comment at each packet that was dropped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
+			if err := errors.Join(checkAddr("--addr-a", cfg.AddrA), checkAddr("--addr-b", cfg.AddrB)); err != nil {
+				return err
+			}
+			if cfg.AddrA == cfg.AddrB {
+				return fmt.Errorf("--addr-a and --addr-b are both %s: each NIC needs an address of its own, such as 127.0.0.1 and 127.0.0.2", cfg.AddrA)
+			}
 			if err := checkFaults(cfg.Faults); err != nil {
 				return err
 			}

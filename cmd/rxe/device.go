@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/internal/devinfo"
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/link/packet"
@@ -24,7 +25,7 @@ type deviceFlags struct {
 
 func (d *deviceFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&d.dev, "dev", "d", "", "network interface to embed a NIC on (default: the one that reaches the peer)")
+	f.StringVarP(&d.dev, "dev", "d", "", "network interface to embed a NIC on, or a device as devinfo lists it (default: the one that reaches the peer)")
 	f.StringVar(&d.addr, "addr", "", "local address to embed a NIC on, instead of an interface")
 	f.StringVar(&d.link, "link", "auto", "auto, udp (no privilege) or packet (exact ICRC, needs CAP_NET_RAW)")
 	f.StringVar(&d.faults, "faults", "", `fault rules, such as "tx drop 2%; rx dup 1%"`)
@@ -43,6 +44,9 @@ func (d *deviceFlags) check() error {
 	if d.dev != "" && d.addr != "" {
 		return errors.New("give --dev or --addr, not both")
 	}
+	if err := checkAddr("--addr", d.addr); err != nil {
+		return err
+	}
 	switch d.link {
 	case gorxe.LinkAuto, gorxe.LinkUDP:
 	case gorxe.LinkPacket:
@@ -59,6 +63,26 @@ func (d *deviceFlags) check() error {
 		return err
 	}
 	return checkFaults(d.faults)
+}
+
+// checkAddr says what is wrong with an address that a flag gives; "" is none.
+func checkAddr(flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	if _, err := netip.ParseAddr(text); err == nil {
+		return nil
+	}
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return fmt.Errorf("%s %s: an address goes without the length of its network: %[1]s %[3]v", flag, text, p.Addr())
+	}
+	if p, err := netip.ParseAddrPort(text); err == nil {
+		return fmt.Errorf("%s %s: an address goes without a port: %[1]s %[3]v", flag, text, p.Addr())
+	}
+	if _, err := hostnet.Interface(text); err == nil {
+		return fmt.Errorf("%s %s: it takes an IP address; %[2]s is a network interface, which -d takes: -d %[2]s", flag, text)
+	}
+	return fmt.Errorf("%s %s: it takes an IP address of this host, such as 127.0.0.1", flag, text)
 }
 
 // checkTap checks that a capture can be written; the file is there then.
@@ -87,6 +111,13 @@ func checkFaults(rules string) error {
 // address of this host; local may be invalid when the flags name the device.
 func (d *deviceFlags) config(local netip.Addr) (gorxe.Config, error) {
 	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, Seed: d.seed, Tap: d.tap, Shards: d.shards}
+	if d.dev != "" {
+		all, err := hostnet.Interfaces()
+		if err != nil {
+			return c, err
+		}
+		c.Interface, c.Name = devinfo.Find(all, d.dev)
+	}
 	if d.named() {
 		return c, nil
 	}

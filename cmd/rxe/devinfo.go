@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"net/netip"
+
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe"
@@ -12,16 +15,31 @@ import (
 func describe(cmd *cobra.Command) func() ([]devinfo.Info, error) {
 	var cfg gorxe.Config
 	f := cmd.Flags()
-	f.StringVarP(&cfg.Interface, "dev", "d", "", "network interface (all that could carry a device)")
+	f.StringVarP(&cfg.Interface, "dev", "d", "", "network interface, or a device by its name here (default: all that could carry a device)")
 	f.StringVar(&cfg.Addr, "addr", "", "local address, instead of an interface")
 	f.StringVar(&cfg.Link, "link", gorxe.LinkAuto, "auto, udp (no privilege) or packet (exact ICRC, needs CAP_NET_RAW)")
 	return func() ([]devinfo.Info, error) {
+		if err := checkAddr("--addr", cfg.Addr); err != nil {
+			return nil, err
+		}
 		host, err := devinfo.ThisHost()
 		if err != nil {
 			return nil, err
 		}
 		return host.Describe(cfg)
 	}
+}
+
+// byFlag tells who gives an interface as an argument how to.
+func byFlag(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	flag := "-d"
+	if _, err := netip.ParseAddr(args[0]); err == nil {
+		flag = "--addr"
+	}
+	return fmt.Errorf("%s takes no argument; a flag says which device: rxe %[1]s %s %s", cmd.Name(), flag, args[0])
 }
 
 func newDevinfoCmd() *cobra.Command {
@@ -36,7 +54,7 @@ port 4791, and what the device does without: why, what follows, what helps.
 
 Nothing is opened: it works for any user, and while another program has the
 port.`,
-		Args: cobra.NoArgs,
+		Args: byFlag,
 	}
 	devices := describe(cmd)
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "all attributes and GIDs")

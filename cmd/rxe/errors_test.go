@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,7 +162,15 @@ func TestMistakes(t *testing.T) {
 			{"-n 0", []string{"-n 0"}},
 			{"-i 2", []string{"-i 2", "one port"}},
 			{"-x", []string{"'x'"}},
-			{"a b", []string{"at most 1 arg"}},
+			{"a b", []string{"one PEER, not a and b"}},
+			{"-s 64q", []string{"-s, --size 64q", "octets as a number", "such as 64k"}},
+			{"--iters=abc", []string{"-n, --iters abc: it takes a number"}},
+			{"--timeout 5", []string{"with its unit", "--timeout 5s"}},
+			{"--addr lo", []string{"lo is a network interface", "-d lo"}},
+			{"--addr 127.0.0.1/8", []string{"without the length of its network: --addr 127.0.0.1\n"}},
+			{"--addr 127.0.0.1:4791", []string{"without a port: --addr 127.0.0.1\n"}},
+			{"127.0.0.2:18515", []string{"without a port", "rc -p 18515 127.0.0.2"}},
+			{"--dev rxe99", []string{`no such network interface: "rxe99"`}},
 			{"127.0.0.1", []string{"nobody listens on TCP port " + port + " of 127.0.0.1", "start the server there first", "ibv_rc_pingpong -g"}},
 			{"no.such.host.invalid", []string{"cannot find the host no.such.host.invalid", "an address"}},
 		} {
@@ -170,17 +179,56 @@ func TestMistakes(t *testing.T) {
 			require.Empty(t, p.out.String(), c.args)
 		}
 		for args, want := range map[string]string{
-			"nosuch":               "unknown command",
-			"pingpong nosuch":      "unknown command",
-			"demo x":               "unknown command",
-			"demo --faults bad":    "an example is",
-			"demo --addr-a here":   "here",
-			"decode /nosuch":       "no such file",
-			"devinfo --dev nosuch": "this host has lo",
+			"nosuch":                         "unknown command",
+			"pingpong nosuch":                "unknown command",
+			"demo x":                         "unknown command",
+			"demo --faults bad":              "an example is",
+			"demo --addr-a here":             "here",
+			"demo --addr-a ::1 --addr-b ::1": "an address of its own",
+			"decode /nosuch":                 "no such file",
+			"decode":                         "needs a FILE",
+			"decode a b":                     "one FILE at a time",
+			"decode /":                       "/ is a folder",
+			"devinfo eth0":                   "rxe devinfo -d eth0",
+			"gids 192.0.2.1":                 "rxe gids --addr 192.0.2.1",
+			"devinfo --addr lo":              "-d lo",
+			"pingpong":                       "rxe pingpong rc [PEER]",
+			"pingpong ud -g 1 host":          "not yet; there is rc",
+			"pingpong uc":                    "not yet; there is rc",
+			"pingpong srq -x":                "not yet; there is rc",
+			"devinfo --dev nosuch":           "this host has lo",
 		} {
 			begin(t, nil, as(command(strings.Fields(args)...))).fails(want)
 		}
+		begin(t, nil, as(command("pingpong", "rc", ""))).fails("PEER is empty")
 	})
+}
+
+// TestVersion: both ways to ask, and what is told where more is known.
+func TestVersion(t *testing.T) {
+	for _, args := range []string{"version", "--version"} {
+		out, err := rxe(args)
+		require.NoError(t, err)
+		require.Regexp(t, `^rxe \S+.* go\d\S*\n$`, out)
+	}
+	b := &debug.BuildInfo{GoVersion: "go1.26", Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}}
+	require.Equal(t, "rxe (devel), revision 0123456789ab with changes, go1.26", versionOf(b))
+	b.Main.Version, b.Settings = "v1.2.3", nil
+	require.Equal(t, "rxe v1.2.3, go1.26", versionOf(b))
+}
+
+// TestOctets: what -s takes.
+func TestOctets(t *testing.T) {
+	for text, want := range map[string]int{"1": 1, "4096": 4096, "64k": 65536, "64K": 65536, "2m": 2 << 20, "1M": 1 << 20, "0x10": 16} {
+		n := 0
+		require.NoError(t, octets{&n}.Set(text))
+		require.Equal(t, want, n, text)
+	}
+	for _, text := range []string{"", "k", "k64", "6 4", "64kb", "1.5m", "99999999999"} {
+		n := 7
+		require.Error(t, octets{&n}.Set(text), text)
+		require.Equal(t, 7, n)
+	}
 }
 
 // TestTapDenied: a capture where this user may not write.
@@ -193,7 +241,7 @@ func TestTapDenied(t *testing.T) {
 }
 
 // TestTapFull: a capture that cannot be written to its end fails the run, which
-// is otherwise good.
+// is otherwise good, and tells its counters when asked to.
 func TestTapFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("needs /dev/full")
@@ -203,13 +251,15 @@ func TestTapFull(t *testing.T) {
 	serves(t, at)
 	var client *process
 	require.Eventually(t, func() bool {
-		client = begin(t, nil, command("pingpong", "rc", "--addr", testbed.Loopback(1).String(), "-n", "20", "-p", port, "--tap", "/dev/full", at))
+		client = begin(t, nil, command("pingpong", "rc", "--addr", testbed.Loopback(1).String(), "-n", "20", "-p", port, "-v", "--tap", "/dev/full", at))
 		client.ends()
 		return !strings.Contains(client.err.String(), "nobody listens")
 	}, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, 1, client.cmd.ProcessState.ExitCode())
 	require.Regexp(t, `^rxe: tap: the capture is incomplete.*: write /dev/full: no space left on device\n$`, client.err.String())
 	require.Contains(t, client.out.String(), "20 iters in ")
+	require.Regexp(t, `(?m)^rdma_sends +20$`, client.out.String())
+	require.NotRegexp(t, `(?m)^\w+ +0$`, client.out.String())
 	require.Zero(t, server.ends(), server.err.String())
 }
 

@@ -14,7 +14,7 @@ func newGIDsCmd() *cobra.Command {
 		Long: `List the GID table of the device that an interface or an address carries;
 without --dev and --addr those of every interface that could carry one. A peer's
 tools take such an index as -g or -x.`,
-		Args: cobra.NoArgs,
+		Args: byFlag,
 	}
 	devices := describe(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line")

@@ -23,6 +23,8 @@ type Config struct {
 	Events   bool
 	Check    bool
 	Stamps   bool
+	Verbose  bool   // print at the end the device's counters that are not 0
+	Faults   string // rules that break traffic on purpose, which errors then name
 
 	// Timeout is how long the peer may be silent: in each step of the exchange,
 	// and, when it owes a message, on the wire.

@@ -291,3 +291,13 @@ func TestConfig(t *testing.T) {
 		require.ErrorContains(t, Run(t.Context(), c), want)
 	}
 }
+
+// TestFaultsNamed: who breaks traffic on purpose is told so, and not to look
+// at the network.
+func TestFaultsNamed(t *testing.T) {
+	r := &run{cfg: &Config{MTU: 1024}}
+	w := &verbs.WC{Status: verbs.WCRetryExcErr}
+	require.Contains(t, r.hint(w), "does UDP port 4791 pass")
+	r.cfg.Faults = "tx drop 100%"
+	require.Equal(t, "the fault rules of this side break traffic on purpose: tx drop 100%", r.hint(w))
+}

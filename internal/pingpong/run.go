@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -101,6 +103,9 @@ func (r *run) messages(ctx context.Context, conn net.Conn) error {
 	took := time.Since(start)
 	end(nil)
 	<-over
+	if r.cfg.Verbose {
+		defer r.counters()
+	}
 	if err != nil {
 		return err
 	}
@@ -335,6 +340,9 @@ func (r *run) complete(w *verbs.WC) error {
 // hint adds what the reason alone cannot know: the parameters that commonly
 // differ between the two ends.
 func (r *run) hint(w *verbs.WC) string {
+	if r.cfg.Faults != "" {
+		return "the fault rules of this side break traffic on purpose: " + r.cfg.Faults
+	}
 	switch w.Status {
 	case verbs.WCRetryExcErr:
 		return fmt.Sprintf("does the peer still run, is %v its address on this network, by a GID of RoCE v2 (-g on both sides), does UDP port 4791 pass, do packets of path MTU %d (-m)?", r.peer.GID.Addr(), r.cfg.MTU)
@@ -342,6 +350,19 @@ func (r *run) hint(w *verbs.WC) string {
 		return "the same -s and -m on both sides?"
 	}
 	return "what does the peer print?"
+}
+
+// counters prints the device's counters that are not 0, by name.
+func (r *run) counters() {
+	c, err := r.dev.Counters()
+	if err != nil {
+		return // the device failed, and the run with it
+	}
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if c[name] != 0 {
+			fmt.Fprintf(r.cfg.Out, "%-24s %d\n", name, c[name])
+		}
+	}
 }
 
 func (r *run) stamp() {

@@ -63,7 +63,11 @@ func (r *run) silent(d time.Duration) error {
 	if s, err := r.qp.Stats(); err == nil && s["rcvd_rnr_err"] > 0 {
 		return fmt.Errorf("the peer has had no receive for our message for %v (RNR NAK), after %d of %d messages: is it stopped?", d, r.recvd.Load(), r.cfg.Iters)
 	}
-	return fmt.Errorf("nothing came from the peer for %v, after %d of %d messages: has it ended, or been given another -n or -s?", d, r.recvd.Load(), r.cfg.Iters)
+	why := "has it ended, or been given another -n or -s?"
+	if r.cfg.Faults != "" {
+		why = "the fault rules of this side break traffic on purpose: " + r.cfg.Faults
+	}
+	return fmt.Errorf("nothing came from the peer for %v, after %d of %d messages: %s", d, r.recvd.Load(), r.cfg.Iters, why)
 }
 
 // untilClosed reads a connection to its end and closes left then.
