@@ -74,7 +74,8 @@ func (cfg *Config) capture(ctx context.Context) error {
 }
 
 // round opens two NICs, runs every operation for a while, and returns what
-// happened. A time of 0 runs each a few times.
+// happened. A time of 0 runs each a few times, with messages and packets that
+// keep a capture of it small.
 func (cfg *Config) round(ctx context.Context, faults, capture string, d time.Duration) (*result, error) {
 	a, err := gorxe.Open(gorxe.Config{Addr: cfg.AddrA, Link: cfg.Link, Faults: faults, Seed: cfg.Seed, Tap: capture})
 	if err != nil {
@@ -86,12 +87,19 @@ func (cfg *Config) round(ctx context.Context, faults, capture string, d time.Dur
 		return nil, err
 	}
 	defer b.Close()
-	p, err := connect(a, b, netip.MustParseAddr(cfg.AddrA), netip.MustParseAddr(cfg.AddrB))
+	opts := verbs.DefaultConnectOptions()
+	if d == 0 {
+		opts.PathMTU = captureMTU
+	}
+	p, err := connect(a, b, [2]netip.Addr{netip.MustParseAddr(cfg.AddrA), netip.MustParseAddr(cfg.AddrB)}, opts)
 	if err != nil {
 		return nil, err
 	}
 	res := &result{}
 	for _, op := range operations {
+		if d == 0 {
+			op.size = min(op.size, captureSize)
+		}
 		before, err := a.Counters()
 		if err != nil {
 			return nil, err
@@ -152,19 +160,20 @@ func open(dev *verbs.Context, peer netip.Addr) (e end, ep verbs.Endpoint, err er
 	return e, ep, err
 }
 
-func connect(a, b *verbs.Context, addrA, addrB netip.Addr) (*pair, error) {
-	ea, pa, err := open(a, addrB)
+// connect connects the devices, which have addrs.
+func connect(a, b *verbs.Context, addrs [2]netip.Addr, opts verbs.ConnectOptions) (*pair, error) {
+	ea, pa, err := open(a, addrs[1])
 	if err != nil {
 		return nil, err
 	}
-	eb, pb, err := open(b, addrA)
+	eb, pb, err := open(b, addrs[0])
 	if err != nil {
 		return nil, err
 	}
-	if err := ea.qp.Connect(pa, pb, verbs.ConnectOptions{}); err != nil {
+	if err := ea.qp.Connect(pa, pb, opts); err != nil {
 		return nil, err
 	}
-	if err := eb.qp.Connect(pb, pa, verbs.ConnectOptions{}); err != nil {
+	if err := eb.qp.Connect(pb, pa, opts); err != nil {
 		return nil, err
 	}
 	return &pair{ea, eb}, nil

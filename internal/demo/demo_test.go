@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gorxe/gorxe/internal/decode"
+	"github.com/gorxe/gorxe/internal/pcap"
 	"github.com/gorxe/gorxe/internal/testbed"
 )
 
@@ -48,6 +50,12 @@ func TestDemo(t *testing.T) {
 	require.Regexp(t, `super-packets of \d+\.\d`, text)
 	require.Regexp(t, `\(tx drop 1%; rx drop 1%\): [1-9]\d* packets dropped`, text)
 	require.Contains(t, text, "rxe decode "+tap)
+	info, err := os.Stat(tap)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(1e6))
+	for what, n := range decoded(t, tap) {
+		require.Positive(t, n, what)
+	}
 	for line := range strings.Lines(text) {
 		if !strings.Contains(line, tap) {
 			require.LessOrEqual(t, len(line), 160, line)
@@ -77,6 +85,23 @@ func TestDemo(t *testing.T) {
 		require.Positive(t, opcodes[op], "opcode %s in %v", op, opcodes)
 	}
 	require.Positive(t, drops)
+}
+
+// decoded counts in a capture, as rxe decode shows it, packets that were
+// dropped on purpose and packets whose ICRC was found right.
+func decoded(t *testing.T, file string) map[string]int {
+	r, err := pcap.Open(file)
+	require.NoError(t, err)
+	defer r.Close()
+	var out bytes.Buffer
+	bad, err := decode.Run(&out, r, decode.Options{})
+	require.NoError(t, err)
+	require.Zero(t, bad)
+	n := map[string]int{}
+	for _, what := range []string{"# fault rule: drop", "# ICRC ok"} {
+		n[what] = strings.Count(out.String(), what)
+	}
+	return n
 }
 
 // TestNoCapture: where no file can be written, the demo runs and says so.

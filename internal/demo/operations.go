@@ -46,7 +46,15 @@ const (
 	counterOff = 0
 	sourceOff  = 64
 	targetOff  = memory / 2
-	captureOps = 3
+)
+
+// The round that is captured: how many of each operation, how long at most, in
+// packets of which payload. The file stays under 1 MB, and there are packets
+// enough to lose some.
+const (
+	captureOps  = 3
+	captureSize = 32 << 10
+	captureMTU  = verbs.MTU(512)
 )
 
 // run posts an operation for d, or a few times, waits for it and checks the

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -296,8 +297,13 @@ func TestConfig(t *testing.T) {
 // at the network.
 func TestFaultsNamed(t *testing.T) {
 	r := &run{cfg: &Config{MTU: 1024}}
-	w := &verbs.WC{Status: verbs.WCRetryExcErr}
-	require.Contains(t, r.hint(w), "does UDP port 4791 pass")
+	w := &verbs.WC{ID: sendWR, Status: verbs.WCRetryExcErr, Reason: trace.FailRetryExceeded}
+	require.ErrorContains(t, r.complete(w), "firewall")
 	r.cfg.Faults = "tx drop 100%"
-	require.Equal(t, "the fault rules of this side break traffic on purpose: tx drop 100%", r.hint(w))
+	err := r.complete(w)
+	require.ErrorIs(t, err, &verbs.StatusError{Status: verbs.WCRetryExcErr})
+	require.ErrorContains(t, err, "the fault rules of this side break traffic on purpose: tx drop 100%")
+	for _, innocent := range []string{"firewall", "4791", "-g"} {
+		require.NotContains(t, err.Error(), innocent)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -311,7 +312,7 @@ func (r *run) next(ctx context.Context, wcs []verbs.WC) (int, error) {
 }
 
 func (r *run) complete(w *verbs.WC) error {
-	if err := w.Err(); err != nil {
+	if err := r.failure(w); err != nil {
 		return fmt.Errorf("%w\n  check: %s", err, r.hint(w))
 	}
 	switch w.ID {
@@ -335,6 +336,17 @@ func (r *run) complete(w *verbs.WC) error {
 		return r.postSend()
 	}
 	return nil
+}
+
+// failure is w's error. Its reason, which looks for the cause in the network, is
+// left out of a lost peer's when fault rules are at work.
+func (r *run) failure(w *verbs.WC) error {
+	err := w.Err()
+	var s *verbs.StatusError
+	if r.cfg.Faults != "" && w.Status == verbs.WCRetryExcErr && errors.As(err, &s) {
+		s.Reason = trace.None
+	}
+	return err
 }
 
 // hint adds what the reason alone cannot know: the parameters that commonly
