@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe/internal/pingpong"
+	"github.com/gorxe/gorxe/link/tap"
 )
 
 func newPingpongCmd() *cobra.Command {
@@ -143,7 +144,10 @@ func runPingpong(ctx context.Context, dev *deviceFlags, cfg pingpong.Config) (er
 		defer func() { err = errors.Join(err, cfg.Device.Close()) }()
 	}
 	err = pingpong.Run(ctx, cfg)
-	if errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled) && errors.Is(err, tap.ErrIncomplete):
+		return fmt.Errorf("interrupted: %w", err)
+	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	}
 	return err

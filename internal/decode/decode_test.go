@@ -378,6 +378,8 @@ func FuzzDecode(f *testing.F) {
 	copy(mad[20:], unhex("01070203 00000000 0000000000000001 0010 0000 00000000"))
 	f.Add(uint16(pcap.Raw), ipPacket(mad, src4, dst4))
 	f.Add(uint16(pcap.InfiniBand), append(unhex("0002 0001 0007 0002"), transport(bth.Packet{Opcode: bth.RCAck}, 0)...))
+	f.Add(uint16(pcap.Raw), burst(src4, dst4, []int{8, 8}, 1).Data)
+	f.Add(uint16(pcap.Raw), burst(src6, dst6, []int{8}, 0).Data)
 	f.Fuzz(func(t *testing.T, link uint16, data []byte) {
 		fr := pcap.Frame{Number: 1, Link: pcap.Link(link), Data: data, Len: len(data)}
 		p := Decode(fr)
@@ -386,6 +388,9 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 		agreeWithWire(t, fr, p)
+		for _, q := range Packets(fr) {
+			_ = q.Line(time.Time{})
+		}
 		fr.Len++ // as if cut short
 		_ = Decode(fr).Line(time.Time{})
 	})
