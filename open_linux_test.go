@@ -251,7 +251,9 @@ func TestDefaults(t *testing.T) {
 		timeout, retry, rnr, minRNR uint8
 	}{
 		{verbs.ConnectOptions{}, 14, 7, 7, 12},
-		{verbs.ConnectOptions{PathMTU: 1024}, 0, 0, 0, 0},
+		{verbs.ConnectOptions{PathMTU: 1024}, 14, 7, 7, 12},
+		{verbs.ConnectOptions{PathMTU: 1024, Timeout: verbs.Zero, RNRRetry: verbs.Zero}, 0, 7, 0, 12},
+		{verbs.ConnectOptions{RetryCnt: 3}.Literal(), 0, 3, 0, 0},
 		{verbs.ConnectOptions{PathMTU: 1024, Timeout: 3, RetryCnt: 2, RNRRetry: 1, MinRNRTimer: 31}, 3, 2, 1, 31},
 	} {
 		a, b := newEnd(da), newEnd(db)

@@ -554,10 +554,18 @@ func TestConnect(t *testing.T) {
 			AV: AV{DGID: GID{15: 9}, SGIDIndex: 3, HopLimit: 64}, Port: 1, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
 			MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		}, f.attr)
-		// One field set, and all are meant literally.
-		require.NoError(t, q.Connect(local, remote, ConnectOptions{PathMTU: 256}))
+		// What is not set keeps its default.
+		require.NoError(t, q.Connect(local, remote, ConnectOptions{PathMTU: 256, RetryCnt: 1, Timeout: Zero}))
 		require.Equal(t, QPAttr{
-			State: StateRTS, PathMTU: 256, DestQPN: 0x789, RQPSN: 0xabc, SQPSN: 0x456, AV: AV{DGID: GID{15: 9}, SGIDIndex: 3}, Port: 1,
+			State: StateRTS, PathMTU: 256, DestQPN: 0x789, RQPSN: 0xabc, SQPSN: 0x456, Access: AccessAll,
+			AV: AV{DGID: GID{15: 9}, SGIDIndex: 3, HopLimit: 64}, Port: 1, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+			MinRNRTimer: 12, Timeout: 0, RetryCnt: 1, RNRRetry: 7,
+		}, f.attr)
+		// Literally, every 0 is one.
+		require.NoError(t, q.Connect(local, remote, ConnectOptions{PathMTU: 256, RetryCnt: 1}.Literal()))
+		require.Equal(t, QPAttr{
+			State: StateRTS, PathMTU: 256, DestQPN: 0x789, RQPSN: 0xabc, SQPSN: 0x456,
+			AV: AV{DGID: GID{15: 9}, SGIDIndex: 3, HopLimit: 64}, Port: 1, RetryCnt: 1,
 		}, f.attr)
 		f.err = errors.New("no")
 		require.Equal(t, f.err, q.Connect(local, remote, ConnectOptions{}))

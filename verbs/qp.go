@@ -50,9 +50,9 @@ func (q *QP) Endpoint(peer netip.Addr) (Endpoint, error) {
 	return Endpoint{QPN: q.info.QPN, PSN: q.info.PSN, GID: g.GID, GIDIndex: g.Index}, nil
 }
 
-// ConnectOptions are the attributes of a connection. The zero value as a whole
-// stands for DefaultConnectOptions; otherwise every field counts as it is, a
-// Timeout of 0 meaning never and an RNRRetry of 0 failing at once.
+// ConnectOptions are the attributes of a connection. A field left 0 has its
+// default, that of DefaultConnectOptions; Zero in it is a literal 0 (a Timeout
+// that never ends, an RNRRetry that fails at once).
 type ConnectOptions struct {
 	PathMTU MTU // the same at both ends; 0 means the port's active MTU
 	Access  Access
@@ -75,6 +75,13 @@ type ConnectOptions struct {
 	HopLimit     uint8 // TTL; 0 means 64
 }
 
+// Zero is a literal 0 in a field of ConnectOptions, and NoAccess no permission at
+// all.
+const (
+	Zero            = 0xff
+	NoAccess Access = 1 << 31
+)
+
 // DefaultConnectOptions returns defaults that do not hurt: timeout 14 (67 ms),
 // retry count 7, infinite RNR retries, RNR timer 12 (0.64 ms), 16 READs and
 // atomics each way, all remote access.
@@ -85,12 +92,53 @@ func DefaultConnectOptions() ConnectOptions {
 	}
 }
 
+// Literal returns o with Zero in every field that is 0, for those who mean each
+// as it stands; PathMTU and HopLimit keep their defaults.
+func (o ConnectOptions) Literal() ConnectOptions {
+	if o.Access == 0 {
+		o.Access = NoAccess
+	}
+	for _, f := range []*uint8{&o.MinRNRTimer, &o.Timeout, &o.RetryCnt, &o.RNRRetry} {
+		if *f == 0 {
+			*f = Zero
+		}
+	}
+	for _, f := range []*int{&o.MaxRdAtomic, &o.MaxDestRdAtomic} {
+		if *f == 0 {
+			*f = Zero
+		}
+	}
+	return o
+}
+
+// complete puts defaults and literal zeros in their places.
+func (o ConnectOptions) complete() ConnectOptions {
+	d := DefaultConnectOptions()
+	pick(&o.Access, d.Access, NoAccess)
+	pick(&o.MaxRdAtomic, d.MaxRdAtomic, Zero)
+	pick(&o.MaxDestRdAtomic, d.MaxDestRdAtomic, Zero)
+	pick(&o.MinRNRTimer, d.MinRNRTimer, Zero)
+	pick(&o.Timeout, d.Timeout, Zero)
+	pick(&o.RetryCnt, d.RetryCnt, Zero)
+	pick(&o.RNRRetry, d.RNRRetry, Zero)
+	pick(&o.HopLimit, d.HopLimit, 0)
+	return o
+}
+
+func pick[T comparable](v *T, def, zero T) {
+	var none T
+	switch *v {
+	case none:
+		*v = def
+	case zero:
+		*v = none
+	}
+}
+
 // Connect takes an RC or UC queue pair from RESET through INIT and RTR to RTS.
 // Local is what Endpoint returned and the peer was told.
 func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
-	if o == (ConnectOptions{}) {
-		o = DefaultConnectOptions()
-	}
+	o = o.complete()
 	if o.PathMTU == 0 {
 		p, err := q.pd.ctx.Port()
 		if err != nil {
