@@ -108,6 +108,11 @@ type ourMR struct{ *verbs.MR }
 
 type ourQP struct{ *verbs.QP }
 
+// Connect takes every attribute as it stands, as the kernel does.
+func (q ourQP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
+	return q.QP.Connect(local, remote, o.Literal())
+}
+
 // openOurs opens a device on eth0, with rules for faults.
 func openOurs(link, faults string) (*ours, error) {
 	dev, err := gorxe.Open(gorxe.Config{Interface: "eth0", Link: link, Faults: faults, Seed: 1})
