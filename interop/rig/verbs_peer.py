@@ -76,7 +76,7 @@ class Endpoint:
         return dict(qp=len(self.qps) - 1, qpn=q.qp_num)
 
     def ah(self, dgid):
-        return AHAttr(gr=GlobalRoute(dgid=GID(ipaddress.IPv6Address(dgid).exploded), sgid_index=self.sgid), is_global=1, port_num=1)
+        return AHAttr(gr=GlobalRoute(dgid=GID(ipaddress.IPv6Address(dgid).packed.hex(':', 2)), sgid_index=self.sgid), is_global=1, port_num=1)
 
     def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
                 min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL):
