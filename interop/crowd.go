@@ -128,12 +128,14 @@ func (w *world) sum() error {
 			return err
 		}
 	}
-	for i := range each {
-		for k, c := range cs {
-			for _, d := range []*world{c, c.reversed()} {
-				if err := d.post(work{id: uint64(i), op: verbs.WRFetchAdd, off: 64 + 8*(i*qps+k), len: 8, add: step, remote: d.rsp.mem.Addr(), rkey: d.rsp.mem.RKey()}); err != nil {
-					return err
-				}
+	for k, c := range cs {
+		for _, d := range []*world{c, c.reversed()} {
+			var adds []work
+			for i := range each {
+				adds = append(adds, work{id: uint64(i), op: verbs.WRFetchAdd, off: 64 + 8*(i*qps+k), len: 8, add: step, remote: d.rsp.mem.Addr(), rkey: d.rsp.mem.RKey()})
+			}
+			if err := d.post(adds...); err != nil {
+				return err
 			}
 		}
 	}
@@ -207,8 +209,9 @@ func (w *world) deep() error {
 	}
 	old := map[string][]byte{w.req.name: slices.Clone(m.req), w.rsp.name: slices.Clone(m.rsp)}
 	now := map[string][]byte{w.req.name: m.req, w.rsp.name: m.rsp}
-	for i := range n {
-		for _, d := range both {
+	for _, d := range both {
+		var posted []work
+		for i := range n {
 			r := work{id: uint64(i), off: landed + i*slot/2, len: 1 + w.rng.IntN(slot/2), rkey: d.rsp.mem.RKey()}
 			mine, theirs, before := now[d.req.name], now[d.rsp.name], old[d.rsp.name]
 			at := 0
@@ -228,9 +231,10 @@ func (w *world) deep() error {
 				copy(theirs[received+i*slot:], old[d.req.name][r.off:r.off+r.len])
 			}
 			r.remote = d.rsp.mem.Addr() + uint64(at)
-			if err := d.post(r); err != nil {
-				return err
-			}
+			posted = append(posted, r)
+		}
+		if err := d.post(posted...); err != nil {
+			return err
 		}
 	}
 	for _, e := range []*end{w.req, w.rsp} {

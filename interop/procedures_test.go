@@ -86,7 +86,14 @@ func (l liar) createQP() (queue, error) {
 // honestQP hands the true region to the queue pair under a liar.
 type honestQP struct{ queue }
 
-func (q honestQP) send(w *work) error { return q.queue.send(w.honest()) }
+func (q honestQP) send(ws ...*work) error {
+	var l []*work
+	for _, w := range ws {
+		l = append(l, w.honest())
+	}
+	return q.queue.send(l...)
+}
+
 func (q honestQP) recv(w *work) error { return q.queue.recv(w.honest()) }
 
 func (w *work) honest() *work {

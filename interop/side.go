@@ -36,7 +36,7 @@ type queue interface {
 	State() (verbs.QPState, error)
 	MoveTo(verbs.QPState) error
 	Destroy() error
-	send(*work) error
+	send(...*work) error // together
 	recv(*work) error
 }
 
@@ -80,7 +80,14 @@ func (q kernelQP) local(_ netip.Addr, psn uint32) (verbs.Endpoint, error) {
 	return verbs.Endpoint{QPN: q.QPN(), PSN: psn, GID: q.gid}, nil
 }
 
-func (q kernelQP) send(w *work) error { return q.Send(w.peer()) }
+func (q kernelQP) send(ws ...*work) error {
+	var l []*peer.Work
+	for _, w := range ws {
+		l = append(l, w.peer())
+	}
+	return q.Send(l...)
+}
+
 func (q kernelQP) recv(w *work) error { return q.Recv(w.peer()) }
 
 func (w *work) sendFlags() verbs.SendFlags {
@@ -191,18 +198,26 @@ func (q ourQP) MoveTo(s verbs.QPState) error {
 	return q.Modify(&verbs.QPAttr{State: s}, verbs.AttrState)
 }
 
-func (q ourQP) send(w *work) error {
+func (q ourQP) send(ws ...*work) error {
+	var l []verbs.SendWR
+	for _, w := range ws {
+		l = append(l, w.wr())
+	}
+	_, err := q.PostSend(l)
+	return err
+}
+
+func (w *work) wr() verbs.SendWR {
 	var inline []byte
 	if w.flags&verbs.SendInline != 0 {
 		for _, s := range w.spans() {
 			inline = append(inline, w.mem.(ourMR).Bytes()[s[0]:s[0]+s[1]]...)
 		}
 	}
-	_, err := q.PostSend([]verbs.SendWR{{
+	return verbs.SendWR{
 		ID: w.id, Opcode: w.op, Flags: w.sendFlags(), SGL: w.sgl(), Inline: inline, RemoteAddr: w.remote, RKey: w.rkey,
 		Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
-	}})
-	return err
+	}
 }
 
 func (q ourQP) recv(w *work) error {

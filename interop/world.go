@@ -117,11 +117,15 @@ func (w *world) length() int {
 	}
 }
 
-// post posts a send request at the requester.
-func (w *world) post(r work) error {
-	r.mem = w.req.mem
-	if err := w.req.qp.send(&r); err != nil {
-		return fmt.Errorf("requester: post %v %d: %w", r.op, r.id, err)
+// post posts send requests at the requester, together.
+func (w *world) post(rs ...work) error {
+	var l []*work
+	for _, r := range rs {
+		r.mem = w.req.mem
+		l = append(l, &r)
+	}
+	if err := w.req.qp.send(l...); err != nil {
+		return fmt.Errorf("%s: post %v %d: %w", w.req.name, rs[0].op, rs[0].id, err)
 	}
 	return nil
 }

@@ -130,11 +130,27 @@ var flagNames = []struct {
 	{verbs.SendSignaled, "signaled"}, {verbs.SendSolicited, "solicited"}, {verbs.SendFence, "fence"}, {verbs.SendInline, "inline"},
 }
 
-// Send posts a send request.
-func (q *QP) Send(w *Work) error {
+// Send posts send requests, without a pause between them.
+func (q *QP) Send(ws ...*Work) error {
+	var calls []args
+	for _, w := range ws {
+		a, err := q.sendArgs(w)
+		if err != nil {
+			return err
+		}
+		if len(ws) == 1 {
+			return q.ep.call("send", a, nil)
+		}
+		a["op"] = "send"
+		calls = append(calls, a)
+	}
+	return q.ep.call("together", args{"calls": calls}, nil)
+}
+
+func (q *QP) sendArgs(w *Work) (args, error) {
 	code, ok := codes[w.Code]
 	if !ok {
-		return fmt.Errorf("peer: no name for %v", w.Code)
+		return nil, fmt.Errorf("peer: no name for %v", w.Code)
 	}
 	a := args{
 		"qp": q.index, "code": code, "mr": w.MR.index, "off": w.Off, "len": w.Len, "id": w.ID,
@@ -156,7 +172,7 @@ func (q *QP) Send(w *Work) error {
 	case verbs.WRCmpSwap:
 		a["compare"], a["swap"] = w.CompareAdd, w.Swap
 	}
-	return q.ep.call("send", a, nil)
+	return a, nil
 }
 
 // Recv posts a receive request.

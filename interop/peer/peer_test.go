@@ -54,6 +54,11 @@ func TestRequests(t *testing.T) {
 		[2]string{`{"op":"peek","mr":3,"off":9,"len":2}`, `{"ok":true,"data":"0a0b"}`},
 		[2]string{`{"op":"qp","type":"rc"}`, `{"ok":true,"qp":1,"qpn":17}`},
 		[2]string{`{"op":"send","qp":1,"code":"cswap","mr":3,"off":8,"len":8,"id":7,"raddr":18446744073709551615,"rkey":9,"imm":0,"flags":["signaled","fence"],"pieces":[[8,3],[16,5]],"compare":72623859790382856,"swap":1}`, `{"ok":true}`},
+		[2]string{
+			`{"op":"together","calls":[` +
+				`{"op":"send","qp":1,"code":"read","mr":3,"off":8,"len":1,"id":8,"raddr":1,"rkey":9,"imm":0,"flags":["signaled"]},` +
+				`{"op":"send","qp":1,"code":"fadd","mr":3,"off":8,"len":8,"id":9,"raddr":8,"rkey":9,"imm":0,"flags":[],"add":5}]}`, `{"ok":true}`,
+		},
 		[2]string{`{"op":"poll","n":2,"ms":1500}`, `{"ok":true,"wc":[{"id":7,"status":10,"opcode":128,"len":8,"vendor":1,"imm":287454020,"qpn":17,"flags":2}]}`},
 		[2]string{`{"op":"counters"}`, `{"ok":true,"rcvd_seq_err":2,"sent_pkts":3}`},
 	)
@@ -76,6 +81,12 @@ func TestRequests(t *testing.T) {
 	}
 	// Values that a float64 cannot hold arrive whole.
 	if err := q.Send(&Work{ID: 7, Code: verbs.WRCmpSwap, MR: m, Off: 8, Len: 8, Pieces: [][2]int{{8, 3}, {16, 5}}, Flags: verbs.SendSignaled | verbs.SendFence, RemoteAddr: 1<<64 - 1, RKey: 9, CompareAdd: 0x0102030405060708, Swap: 1}); err != nil {
+		t.Error(err)
+	}
+	if err := q.Send(
+		&Work{ID: 8, Code: verbs.WRRead, MR: m, Off: 8, Len: 1, RemoteAddr: 1, RKey: 9, Flags: verbs.SendSignaled},
+		&Work{ID: 9, Code: verbs.WRFetchAdd, MR: m, Off: 8, Len: 8, RemoteAddr: 8, RKey: 9, CompareAdd: 5},
+	); err != nil {
 		t.Error(err)
 	}
 	wc, err := e.Poll(2, 1500*time.Millisecond)

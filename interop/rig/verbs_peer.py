@@ -20,6 +20,7 @@ everything the endpoint made is destroyed.
   send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id, pieces?,
            raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
            dest_qpn, dgid, qkey (ud)
+  together calls [{op, ...}...]                    (one after the other, without waiting for requests)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags}]
   counters                                         -> name: value (the port's hw_counters)
 """
@@ -122,6 +123,9 @@ class Endpoint:
         if self.types[qp] == 'ud':
             ah = AH(self.pd, attr=self.ah(dgid)); self.keep.append(ah); w.set_wr_ud(ah, dest_qpn, qkey)
         self.keep.append(w); self.qps[qp].post_send(w)
+
+    def together(self, calls):
+        for r in calls: getattr(self, r.pop('op'))(**r)
 
     def poll(self, n=1, ms=5000):
         out, end = [], time.time() + ms / 1000
