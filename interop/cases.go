@@ -51,6 +51,9 @@ func (c *Case) Name() string {
 	return strings.Join(s, "/")
 }
 
+// long reports whether a case moves megabytes over a broken network.
+func (c *Case) long() bool { return c.What == "guest-netem" || c.What == "our-faults" }
+
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
@@ -71,6 +74,7 @@ var pathMTUs = []struct{ mtu, smoke int }{{256, 65536}, {1024, 4096}, {4096, 1 <
 // or ours alone: Soft-RoCE has no timestamps.
 var options = []struct{ name, flags, ours string }{
 	{"events", "-e", ""}, {"rx-depth", "-r 20", ""}, {"service-level", "-l 3", ""}, {"timestamps", "", "-t"},
+	{"one-receive", "-r 1 -c", ""},
 }
 
 // verbsCases are procedures on verbs with the path MTU that suits them for
@@ -110,9 +114,15 @@ var troubleCases = []struct {
 }
 
 // faultCases are the procedures that run on broken networks.
-var faultCases = []struct{ what, where string }{
-	{"guest-netem", "guest"},
-	{"our-faults", "ours"},
+var faultCases = []struct {
+	what, where string
+	smoke       bool
+}{
+	{"guest-netem", "guest", true},
+	{"our-faults", "ours", true},
+	{"both-ways", "ours", false},
+	{"depths", "ours", false},
+	{"not-ready", "ours", false},
 }
 
 // allCases lists every case. Reference cases have no link of ours.
@@ -132,7 +142,7 @@ func allCases(reference bool) []Case {
 			for _, f := range faultCases {
 				out = append(out, Case{
 					Group: groupFaults, What: f.what, Where: f.where, Role: role, Link: link, Family: 4, MTU: 1024,
-					Smoke: (role == Client) == (link == linkUDP),
+					Smoke: f.smoke && (role == Client) == (link == linkUDP),
 				})
 			}
 		}
