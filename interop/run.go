@@ -112,14 +112,15 @@ type Result struct {
 	Ours    map[string]uint64 `json:"our_counters,omitempty"`
 }
 
-// run does a case, twice when the guest died of the first try: emulated ones
-// do so now and then, of themselves.
+// run does a case, twice when the guest is to blame for the first try: emulated
+// ones die now and then, of themselves, and its kernel has a fault that
+// reordering triggers (see guestTrouble).
 func (r *runner) run(ctx context.Context, c *Case) Result {
 	res := r.try(ctx, c)
 	if res.OK || ctx.Err() != nil {
 		return res
 	}
-	why := r.guestTrouble(ctx)
+	why := r.guestTrouble(ctx, c)
 	if why == "" {
 		return res
 	}
@@ -129,14 +130,23 @@ func (r *runner) run(ctx context.Context, c *Case) Result {
 		return res
 	}
 	res = r.try(ctx, c)
-	res.Note = strings.TrimSpace(res.Note + "; second try, the guest had died of the first: " + why)
+	res.Note = strings.TrimSpace(res.Note + "; second try, the first was the guest's fault: " + why)
 	return res
 }
 
-// guestTrouble says why the guest is no good any more, or "".
-func (r *runner) guestTrouble(ctx context.Context) string {
+// guestTrouble says why the guest is no good any more, or "". Soft-RoCE 6.12 as
+// requester takes a late, overtaken ACK between READ responses for an error: it
+// completes the READ as a success, with data missing, and ends the queue pair,
+// warning in rxe_completer. It warns once in its life, so the guest has to be
+// started again to tell of the next time.
+func (r *runner) guestTrouble(ctx context.Context, c *Case) string {
 	if why := r.rig.Panicked(r.guest); why != "" {
 		return why
+	}
+	if c.Group == "faults" {
+		if why := r.rig.Warned(r.guest, "rxe_comp.c"); why != "" {
+			return why
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()

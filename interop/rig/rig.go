@@ -107,12 +107,27 @@ func Addr6(n int) string { return fmt.Sprintf("fd00::%d", n) }
 // Panicked returns the line of guest n's console that says why its kernel
 // died, or "".
 func (r *Rig) Panicked(n int) string {
+	return r.logged(n, func(line string) bool {
+		return strings.Contains(line, "Kernel panic") || strings.Contains(line, "Oops:")
+	})
+}
+
+// Warned returns the line of guest n's console with a warning from a place in
+// its kernel's source, such as rxe_comp.c, or "".
+func (r *Rig) Warned(n int, where string) string {
+	return r.logged(n, func(line string) bool {
+		return strings.Contains(line, "WARNING:") && strings.Contains(line, where)
+	})
+}
+
+// logged returns the first line of guest n's console that is looked for.
+func (r *Rig) logged(n int, wanted func(line string) bool) string {
 	b, err := os.ReadFile(filepath.Join(r.Home, "run", strconv.Itoa(n)+".log"))
 	if err != nil {
 		return ""
 	}
 	for line := range strings.Lines(string(b)) {
-		if strings.Contains(line, "Kernel panic") || strings.Contains(line, "Oops:") {
+		if wanted(line) {
 			return strings.TrimSpace(line)
 		}
 	}
