@@ -73,7 +73,10 @@ var pathMTUs = []struct{ mtu, smoke int }{{256, 65536}, {1024, 4096}, {4096, 1 <
 // options are flags of ibv_rc_pingpong beyond those above, for both programs
 // or ours alone: Soft-RoCE has no timestamps.
 var options = []struct{ name, flags, ours string }{
-	{"events", "-e", ""}, {"rx-depth", "-r 20", ""}, {"service-level", "-l 3", ""}, {"timestamps", "", "-t"},
+	{"events", "-e", ""},
+	{"rx-depth", "-r 20", ""},
+	{"service-level", "-l 3", ""},
+	{"timestamps", "", "-t"},
 	{"one-receive", "-r 1 -c", ""},
 }
 
