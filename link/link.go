@@ -119,6 +119,20 @@ type PortResolver interface {
 	ResolvePort(src netip.Addr, want uint16) (uint16, error)
 }
 
+// GroupJoiner is a link that can receive what is sent to a multicast address,
+// which it otherwise does not. A device joins on one of its links.
+//
+// What the device itself sent to a group may come back or not: it knows it by
+// its source address and drops it, having delivered it by itself. What other
+// devices of the same host send should come.
+type GroupJoiner interface {
+	// JoinGroup begins to receive for a group; ErrClosed, or why the system
+	// refuses. A second call for the same group does nothing.
+	JoinGroup(group netip.Addr) error
+	// LeaveGroup ends it. For a group that was not joined it does nothing.
+	LeaveGroup(group netip.Addr) error
+}
+
 // NamedCounters is a link with counters of its own kind beside Stats.
 type NamedCounters interface {
 	NamedCounters() map[string]uint64

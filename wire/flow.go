@@ -24,9 +24,13 @@ type Flow struct {
 	SrcPort  uint16
 	TOS      uint8 // traffic class, DSCP and ECN
 	TTL      uint8 // hop limit
-	// Scope is the interface index that a link-local destination needs; 0
-	// otherwise.
+	// Scope is the interface index that a link-local or multicast destination
+	// needs; 0 otherwise.
 	Scope uint32
+	// Priority is the service level, 0 to 7: what the sending socket's
+	// SO_PRIORITY is to be, and so, by a VLAN interface's egress-qos-map, the
+	// PCP. 0 leaves it to the system, which derives it from TOS.
+	Priority uint8
 
 	// cache of prefix states by UDP payload length: a transfer uses two or
 	// three lengths.
