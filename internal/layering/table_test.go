@@ -63,6 +63,9 @@ var house = map[string]rule{
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
 	"internal/pingpong": {imports: []string{".", "verbs", "trace", "internal/hostnet"}},
 
+	"internal/perf/oob":    {imports: []string{"verbs"}},
+	"internal/perf/report": {},
+
 	// Programs and what drives them.
 	"cmd/rxe":        {imports: []string{"*"}},
 	"cmd/rxed":       {imports: []string{"*"}},
@@ -77,14 +80,15 @@ var house = map[string]rule{
 // thirdParty says who may import what was not written here; everything else
 // uses the standard library alone. Tests may also use testOnly.
 var thirdParty = map[string][]string{
-	"golang.org/x/sys":               {"internal/sys", "internal/hostnet", "internal/testbed", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
-	"golang.org/x/net":               {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
-	"github.com/vishvananda/netlink": {"internal/hostnet", "internal/testbed"},
-	"github.com/vishvananda/netns":   {"internal/hostnet", "internal/testbed"},
-	"github.com/cilium/ebpf":         {"link/xdp"},
-	"github.com/google/gopacket":     {"layers", "internal/pcap", "internal/decode", "link/tap"},
-	"github.com/spf13/cobra":         {"cmd/"},
-	"github.com/spf13/pflag":         {"cmd/"},
+	"golang.org/x/sys":                        {"internal/sys", "internal/hostnet", "internal/testbed", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
+	"golang.org/x/net":                        {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
+	"github.com/vishvananda/netlink":          {"internal/hostnet", "internal/testbed"},
+	"github.com/vishvananda/netns":            {"internal/hostnet", "internal/testbed"},
+	"github.com/cilium/ebpf":                  {"link/xdp"},
+	"github.com/google/gopacket":              {"layers", "internal/pcap", "internal/decode", "link/tap"},
+	"github.com/HdrHistogram/hdrhistogram-go": {"internal/perf/report"},
+	"github.com/spf13/cobra":                  {"cmd/"},
+	"github.com/spf13/pflag":                  {"cmd/"},
 }
 
 var testOnly = []string{
