@@ -3,6 +3,7 @@ module github.com/gorxe/gorxe
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/google/gopacket v1.1.19
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
