@@ -133,6 +133,16 @@ type GroupJoiner interface {
 	LeaveGroup(group netip.Addr) error
 }
 
+// Group returns the multicast address a as links use it, IPv4 as 4 octets and
+// without a zone, or an error for any other address.
+func Group(a netip.Addr) (netip.Addr, error) {
+	g := a.Unmap().WithZone("")
+	if !g.IsMulticast() {
+		return netip.Addr{}, fmt.Errorf("%v is not a multicast address; groups are in 224.0.0.0/4 and ff00::/8", a)
+	}
+	return g, nil
+}
+
 // NamedCounters is a link with counters of its own kind beside Stats.
 type NamedCounters interface {
 	NamedCounters() map[string]uint64

@@ -1,6 +1,8 @@
 package fault
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"sync/atomic"
@@ -49,6 +51,7 @@ var (
 	_ link.Link         = (*Link)(nil)
 	_ link.StatsReader  = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
+	_ link.GroupJoiner  = (*Link)(nil)
 )
 
 // Wrap puts rules around a link. The wrapper owns it: Close closes both.
@@ -142,6 +145,27 @@ func (l *Link) ResolvePort(src netip.Addr, want uint16) (uint16, error) {
 		return r.ResolvePort(src, want)
 	}
 	return want, nil
+}
+
+// JoinGroup asks the inner link; errors.ErrUnsupported of one that has no
+// groups.
+func (l *Link) JoinGroup(group netip.Addr) error {
+	if j, ok := l.inner.(link.GroupJoiner); ok {
+		return j.JoinGroup(group)
+	}
+	return l.noGroups()
+}
+
+// LeaveGroup asks the inner link.
+func (l *Link) LeaveGroup(group netip.Addr) error {
+	if j, ok := l.inner.(link.GroupJoiner); ok {
+		return j.LeaveGroup(group)
+	}
+	return l.noGroups()
+}
+
+func (l *Link) noGroups() error {
+	return fmt.Errorf("fault: the link %s receives no multicast: %w", l.info.Name, errors.ErrUnsupported)
 }
 
 // Stats returns the inner link's counters: what was lost here is not among

@@ -8,6 +8,10 @@
 //	             v                                                     v
 //	   Network.Unknown: nobody has it                  Stats.RxDropped: ring full
 //
+// A burst to a multicast address goes to the links that joined it, one of a
+// port, and not back to the sender's port. A group without members is legal:
+// what is sent to it is nowhere counted.
+//
 // Like a NIC it copies at Send, into a ring of bounded depth and size at the
 // receiver, and drops what finds no room (trace.DropOverflow is the reason a
 // NIC gives for it). Bursts arrive whole, as UDP receive offload delivers

@@ -1,6 +1,8 @@
 package mem
 
 import (
+	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -9,7 +11,8 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// Link is one shard of a port: a link.Link and link.StatsReader.
+// Link is one shard of a port: a link.Link, link.GroupJoiner and
+// link.StatsReader.
 type Link struct {
 	net  *Network
 	port *port
@@ -26,6 +29,7 @@ type Link struct {
 
 var (
 	_ link.Link        = (*Link)(nil)
+	_ link.GroupJoiner = (*Link)(nil)
 	_ link.StatsReader = (*Link)(nil)
 )
 
@@ -56,7 +60,8 @@ func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 
 // Send copies bursts to their receivers. It takes every segment: one too long
 // for the MTU is counted in TxErrors, one to an unknown address in
-// Network.Unknown, and one that finds no room in the receiver's RxDropped.
+// Network.Unknown, and one that finds no room in the receiver's RxDropped. A
+// burst to a group goes to every port that joined it, except the link's own.
 func (l *Link) Send(bs []*wire.Burst) (int, error) {
 	if l.closed.Load() {
 		return 0, link.ErrClosed
@@ -75,6 +80,14 @@ func (l *Link) Send(bs []*wire.Burst) (int, error) {
 		}
 		if hdr+b.SegLen() > l.cfg.MTU {
 			l.txErrors.Add(uint64(b.Len()))
+			continue
+		}
+		if b.Flow.Dst.IsMulticast() {
+			for _, m := range l.net.members(b.Flow.Dst) {
+				if m.port != l.port {
+					m.deliver(b)
+				}
+			}
 			continue
 		}
 		if p := l.net.lookup(b.Flow.Dst); p == nil || !p.shard(b).deliver(b) {
@@ -148,6 +161,29 @@ func (r *ring) pushSingly(d wire.Datagram, b *wire.Burst) {
 	}
 }
 
+// JoinGroup begins to receive what other ports send to a group. A port joins a
+// group on one of its links.
+func (l *Link) JoinGroup(group netip.Addr) error {
+	g, err := link.Group(group)
+	if err != nil {
+		return fmt.Errorf("mem: %w", err)
+	}
+	return l.net.join(l, g)
+}
+
+// LeaveGroup ends it.
+func (l *Link) LeaveGroup(group netip.Addr) error {
+	g, err := link.Group(group)
+	if err != nil {
+		return fmt.Errorf("mem: %w", err)
+	}
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	l.net.part(l, func(a netip.Addr) bool { return a == g })
+	return nil
+}
+
 // Wait blocks until a datagram may have arrived, Wake was called, the link
 // was closed, or d has passed; d < 0 means for ever.
 func (l *Link) Wait(d time.Duration) error {
@@ -194,6 +230,7 @@ func (l *Link) Close() error {
 	l.ring.closed = true
 	l.ring.mu.Unlock()
 	close(l.done)
+	l.net.part(l, func(netip.Addr) bool { return true })
 	if l.port.open.Add(-1) == 0 {
 		l.net.remove(l.port)
 	}

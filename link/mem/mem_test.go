@@ -386,7 +386,11 @@ func TestConcurrentSenders(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	for _, cfg := range []mem.Config{{}, {Single: true}} {
 		a, b := pair(t, cfg)
-		bs := []*wire.Burst{memtest.Burst(t, memtest.Spec{Flow: memtest.Flow4(), QPN: 1, Op: bth.RCSendMiddle, Lens: memtest.Equal(15, 4096)})}
+		join(t, b, "239.0.0.1")
+		bs := []*wire.Burst{
+			memtest.Burst(t, memtest.Spec{Flow: memtest.Flow4(), QPN: 1, Op: bth.RCSendMiddle, Lens: memtest.Equal(15, 4096)}),
+			memtest.Burst(t, memtest.Spec{Flow: memtest.Flow("192.0.2.1", "239.0.0.1"), QPN: 0xffffff, Op: bth.UDSendOnly, Lens: []int{1024}}),
+		}
 		ds := make([]wire.Datagram, 16)
 		if avg := testing.AllocsPerRun(200, func() {
 			a.Send(bs)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -41,8 +42,9 @@ type Config struct {
 // Network is a switch that knows which port has which address. The zero value
 // is a network without ports. It is safe for concurrent use.
 type Network struct {
-	mu      sync.Mutex // serialises Attach and detach
+	mu      sync.Mutex // serialises changes of the tables
 	ports   atomic.Pointer[map[netip.Addr]*port]
+	groups  atomic.Pointer[map[netip.Addr][]*Link] // at most one link of a port
 	unknown atomic.Uint64
 }
 
@@ -96,7 +98,8 @@ func (n *Network) Attach(cfg Config) ([]link.Link, error) {
 	return out, nil
 }
 
-// Unknown returns how many packets went to an address that no open link has.
+// Unknown returns how many packets went to an address that no open link has. A
+// group without members is no such address.
 func (n *Network) Unknown() uint64 { return n.unknown.Load() }
 
 // complete fills in defaults and checks the rest.
@@ -108,6 +111,9 @@ func (c *Config) complete() error {
 	for i, a := range c.Addrs {
 		if !a.IsValid() {
 			return errors.New("mem: an address is not valid")
+		}
+		if a.IsMulticast() {
+			return fmt.Errorf("mem: %v is a multicast address; a port joins groups with JoinGroup", a)
 		}
 		addrs[i] = a.Unmap().WithZone("")
 	}
@@ -140,7 +146,7 @@ func (c *Config) complete() error {
 func (n *Network) add(p *port) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.table()
+	t := clone(&n.ports)
 	for _, a := range p.addrs {
 		if t[a] != nil {
 			return fmt.Errorf("mem: address %v is taken on this network", a)
@@ -154,17 +160,63 @@ func (n *Network) add(p *port) error {
 func (n *Network) remove(p *port) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.table()
+	t := clone(&n.ports)
 	for _, a := range p.addrs {
 		delete(t, a)
 	}
 	n.ports.Store(&t)
 }
 
-// table returns a copy of the address table.
-func (n *Network) table() map[netip.Addr]*port {
-	t := make(map[netip.Addr]*port)
-	if old := n.ports.Load(); old != nil {
+// join makes l a member of a group.
+func (n *Network) join(l *Link, g netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.closed.Load() {
+		return link.ErrClosed
+	}
+	t := clone(&n.groups)
+	for _, m := range t[g] {
+		if m == l {
+			return nil
+		}
+		if m.port == l.port {
+			return fmt.Errorf("mem: another link of this port has joined %v; a port joins a group once", g)
+		}
+	}
+	t[g] = append(slices.Clip(t[g]), l)
+	n.groups.Store(&t)
+	return nil
+}
+
+// part ends l's membership of the groups for which leaves holds.
+func (n *Network) part(l *Link, leaves func(netip.Addr) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := clone(&n.groups)
+	for g, ms := range t {
+		i := slices.Index(ms, l)
+		if i < 0 || !leaves(g) {
+			continue
+		}
+		if t[g] = slices.Delete(slices.Clone(ms), i, i+1); len(t[g]) == 0 {
+			delete(t, g)
+		}
+	}
+	n.groups.Store(&t)
+}
+
+// members returns the links that joined a group.
+func (n *Network) members(g netip.Addr) []*Link {
+	if t := n.groups.Load(); t != nil {
+		return (*t)[g]
+	}
+	return nil
+}
+
+// clone returns a copy of a table.
+func clone[V any](p *atomic.Pointer[map[netip.Addr]V]) map[netip.Addr]V {
+	t := make(map[netip.Addr]V)
+	if old := p.Load(); old != nil {
 		maps.Copy(t, *old)
 	}
 	return t

@@ -67,9 +67,16 @@ func appendEthernet(b []byte, d *wire.Datagram) []byte {
 }
 
 // appendMAC makes up a locally administered address from the end of an IP
-// address.
+// address; a group's is the one that belongs to it (RFC 1112 section 6.4,
+// RFC 2464 section 7).
 func appendMAC(b []byte, a netip.Addr) []byte {
 	ip := a.AsSlice()
+	switch {
+	case a.IsMulticast() && a.Is4():
+		return append(b, 1, 0, 0x5e, ip[1]&0x7f, ip[2], ip[3])
+	case a.IsMulticast():
+		return append(append(b, 0x33, 0x33), ip[12:]...)
+	}
 	return append(append(b, 2, 0), ip[len(ip)-4:]...)
 }
 

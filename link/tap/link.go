@@ -57,6 +57,7 @@ var (
 	_ link.Link         = (*Link)(nil)
 	_ link.StatsReader  = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
+	_ link.GroupJoiner  = (*Link)(nil)
 )
 
 // Wrap makes a link whose packets go to the capture. It owns the inner link:
@@ -264,6 +265,27 @@ func (l *Link) ResolvePort(src netip.Addr, want uint16) (uint16, error) {
 		return r.ResolvePort(src, want)
 	}
 	return want, nil
+}
+
+// JoinGroup asks the inner link; errors.ErrUnsupported of one that has no
+// groups.
+func (l *Link) JoinGroup(group netip.Addr) error {
+	if j, ok := l.inner.(link.GroupJoiner); ok {
+		return j.JoinGroup(group)
+	}
+	return l.noGroups()
+}
+
+// LeaveGroup asks the inner link.
+func (l *Link) LeaveGroup(group netip.Addr) error {
+	if j, ok := l.inner.(link.GroupJoiner); ok {
+		return j.LeaveGroup(group)
+	}
+	return l.noGroups()
+}
+
+func (l *Link) noGroups() error {
+	return fmt.Errorf("tap: the link %s receives no multicast: %w", l.info.Name, errors.ErrUnsupported)
 }
 
 // Stats returns the inner link's counters.

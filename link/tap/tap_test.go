@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +220,47 @@ func TestFrames(t *testing.T) {
 				t.Errorf("frame %d: %v", i+1, e.Error())
 			}
 		}
+	}
+}
+
+// A group is joined on the inner link; in the file its packets have the
+// group's Ethernet address.
+func TestGroups(t *testing.T) {
+	var file bytes.Buffer
+	c := tap.New(&file)
+	ma, mb := pair(t, mem.Config{})
+	a, b := c.Wrap(ma, tap.Config{Now: clock()}), c.Wrap(mb, tap.Config{Now: clock()})
+	if err := c.Wrap(&frameLink{Link: ma}, tap.Config{}).JoinGroup(netip.MustParseAddr("ff02::1")); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	var want []string
+	for _, g := range []struct{ src, group, mac string }{
+		{"192.0.2.1", "239.129.2.3", "01:00:5e:01:02:03"},
+		{"2001:db8::1", "ff0e::a1b2:c3d4", "33:33:a1:b2:c3:d4"},
+	} {
+		group := netip.MustParseAddr(g.group)
+		burst := memtest.Burst(t, memtest.Spec{Flow: memtest.Flow(g.src, g.group), QPN: 0xffffff, Op: bth.UDSendOnly, Lens: []int{64}})
+		if err := b.JoinGroup(group); err != nil {
+			t.Fatal(err)
+		}
+		send(t, a, burst)
+		recv(t, b, 1)
+		if err := b.LeaveGroup(group); err != nil {
+			t.Fatal(err)
+		}
+		send(t, a, burst)
+		recv(t, b, 0)
+		want = append(want, g.mac, g.mac, g.mac) // sent, received, sent
+	}
+	if err := errors.Join(a.Close(), b.Close(), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range frames(t, file.Bytes(), 0) {
+		got = append(got, p.LinkLayer().LinkFlow().Dst().String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("frames to %v, want %v", got, want)
 	}
 }
 
