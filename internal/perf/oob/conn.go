@@ -1,112 +1,154 @@
 package oob
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
-
-	"github.com/gorxe/gorxe/verbs"
+	"os"
+	"time"
 )
 
-var errTODO = errors.New("oob: being written")
-
-// Dest is the address of a queue pair as perftest tells it. OutReads is how
-// many READs and atomics it takes at once (max_dest_rd_atomic); RKey and VAddr
-// are of the memory that the peer may write, read, or do atomics on.
-type Dest struct {
-	LID      uint16
-	OutReads int
-	QPN, PSN uint32
-	RKey     uint32
-	VAddr    uint64
-	// ReadVAddr is the second address of --data_validation.
-	ReadVAddr uint64
-	GID       verbs.GID
-	SRQN      uint32
-}
-
-// BWReport is one end's result of a bandwidth run. BWPeak and BWAvg are in
-// MiB/s (2^20), or Gb/s (10^9 bits) with --report_gbits, MsgRate in millions
-// of messages a second.
-type BWReport struct {
-	Size                   uint64
-	Iters                  uint64
-	BWPeak, BWAvg, MsgRate float64
-}
-
-// Peer is what Hello learns. MTU, CycleBuffer and CacheLine are the values
-// that hold for both ends.
-type Peer struct {
-	Version                string
-	MTU                    int
-	CycleBuffer, CacheLine int
-}
-
 // Conn is a conversation. It is for one goroutine; what ends it early is the
-// context of New.
-type Conn struct{}
+// context of New, or Close.
+type Conn struct {
+	nc   net.Conn
+	r    *bufio.Reader
+	ctx  context.Context
+	stop func() bool
+	cfg  Config
 
-// Dial connects to the server host, an address or a name, at a TCP port.
-func Dial(ctx context.Context, host string, port int, cfg Config) (*Conn, error) { return nil, errTODO }
-
-// Listener waits for one client.
-type Listener struct{}
-
-// Listen opens the TCP port (0: any) at the address, or at all of them if addr
-// is "".
-func Listen(ctx context.Context, addr string, port int) (*Listener, error) { return nil, errTODO }
-
-// Port returns the TCP port that is listened at.
-func (l *Listener) Port() int { return 0 }
-
-// Accept waits for a client for as long as it takes, and closes the listener.
-func (l *Listener) Accept(ctx context.Context, cfg Config) (*Conn, error) { return nil, errTODO }
-
-// Close ends the listener; a waiting Accept fails.
-func (l *Listener) Close() error { return nil }
-
-// New has the conversation on an open connection, which it owns from here on.
-// When ctx ends, whatever step is waiting fails with its error.
-func New(ctx context.Context, conn net.Conn, cfg Config) (*Conn, error) { return nil, errTODO }
-
-// Hello exchanges versions, sizes of buffers, and path MTUs.
-func (c *Conn) Hello() (Peer, error) { return Peer{}, errTODO }
-
-// Exchange tells the peer the addresses of local queue pairs, one for each of
-// Config.QPs, and returns the peer's. The queue pairs are connected next.
-func (c *Conn) Exchange(local []Dest) ([]Dest, error) { return nil, errTODO }
-
-// Connected tells the peer that the queue pairs are in RTS, and waits until
-// its own are.
-func (c *Conn) Connected() error { return errTODO }
-
-// Begin comes before a run, with receive requests posted: where the tool has
-// it, it returns when both ends are there.
-func (c *Conn) Begin() error { return errTODO }
-
-// End comes after a run that was not the last or that was bidirectional: after
-// every run, with its result. A latency tool's result is not exchanged. The
-// peer's result is valid if told is true.
-func (c *Conn) End(local BWReport) (remote BWReport, told bool, err error) {
-	return BWReport{}, false, errTODO
+	stage  stage
+	peer   Peer
+	local  []Dest
+	remote []Dest
+	in     [destLenMax]byte // what the peer sent last
 }
 
-// Finish comes once, after the last End, with the last result, and closes the
-// connection. A server of a unidirectional bandwidth test other than SEND has
-// not run; it calls no Begin and no End, but Finish at once, which waits for
-// the client to be done and returns its result.
-func (c *Conn) Finish(local BWReport) (remote BWReport, told bool, err error) {
-	return BWReport{}, false, errTODO
+// New has the conversation on an open connection, which it owns from here on,
+// also when it returns an error. When ctx ends, whatever step is waiting fails
+// with its error.
+func New(ctx context.Context, conn net.Conn, cfg Config) (*Conn, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if t, ok := conn.(*net.TCPConn); ok {
+		// A peer whose host dies in mid-run sends nothing. perftest waits for ever.
+		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount})
+	}
+	c := &Conn{nc: conn, r: bufio.NewReaderSize(conn, 4*destLenMax), ctx: ctx, cfg: cfg}
+	c.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	return c, nil
 }
-
-// Passive reports whether this end only serves memory: it goes from Connected
-// to Finish, without runs.
-func (c *Conn) Passive() bool { return false }
-
-// Alive returns an error when the peer has closed the connection, which it
-// otherwise would not notice during a run. It takes up to a millisecond; once
-// a second is enough.
-func (c *Conn) Alive() error { return nil }
 
 // Close ends the conversation at any time. It may be called again.
-func (c *Conn) Close() error { return nil }
+func (c *Conn) Close() error {
+	c.stage = closed
+	c.stop()
+	return c.nc.Close()
+}
+
+// Alive returns an error when the peer has closed the connection, which would
+// otherwise not be noticed during a run. It takes up to a millisecond: once a
+// second is enough.
+func (c *Conn) Alive() error {
+	if err := c.ctx.Err(); err != nil {
+		return context.Cause(c.ctx)
+	}
+	c.nc.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := c.r.Peek(1)
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return c.broken("during the run", 0, 1, err)
+}
+
+// step exchanges one message: the client writes first. What the peer sent is
+// in c.in, len(out) octets of it, until the next step.
+func (c *Conn) step(what string, out []byte) ([]byte, error) {
+	start := time.Now()
+	if c.cfg.Server {
+		in, err := c.read(what, len(out), start)
+		if err != nil {
+			return nil, err
+		}
+		return in, c.write(what, out)
+	}
+	if err := c.write(what, out); err != nil {
+		return nil, err
+	}
+	return c.read(what, len(out), start)
+}
+
+// read takes a message of n octets, all of it before the step's limit. While
+// the peer may be measuring, the limit holds from the first octet on.
+func (c *Conn) read(what string, n int, start time.Time) ([]byte, error) {
+	limit := start.Add(c.cfg.StepTimeout)
+	if c.stage >= running {
+		var t time.Time
+		if c.cfg.RunTimeout > 0 {
+			t = start.Add(c.cfg.RunTimeout)
+		}
+		c.nc.SetReadDeadline(t)
+		if _, err := c.r.Peek(1); err != nil {
+			return nil, c.broken(what, 0, n, err)
+		}
+		limit = time.Now().Add(c.cfg.StepTimeout)
+	}
+	c.nc.SetReadDeadline(limit)
+	got, err := io.ReadFull(c.r, c.in[:n])
+	if err != nil {
+		return nil, c.broken(what, got, n, err)
+	}
+	return c.in[:n], nil
+}
+
+func (c *Conn) write(what string, b []byte) error {
+	c.nc.SetWriteDeadline(time.Now().Add(c.cfg.StepTimeout))
+	_, err := c.nc.Write(b)
+	switch {
+	case err == nil:
+		return nil
+	case c.ctx.Err() != nil:
+		return context.Cause(c.ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%s: %w: it read nothing for %v; is it stopped?", what, ErrTimeout, c.cfg.StepTimeout)
+	case errors.Is(err, net.ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%s: %w; it says why on its side (%w)", what, ErrClosed, err)
+}
+
+// broken says why got of n octets came.
+func (c *Conn) broken(what string, got, n int, err error) error {
+	switch {
+	case c.ctx.Err() != nil:
+		return context.Cause(c.ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		d := c.cfg.StepTimeout
+		if got == 0 && c.stage >= running {
+			d = c.cfg.RunTimeout
+		}
+		return fmt.Errorf("%s: %w: %d of %d octets came in %v; is it ib_%v with the same options, and not stopped?", what, ErrTimeout, got, n, d, c.cfg.Kind)
+	case errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+		return fmt.Errorf("%s: %w", what, net.ErrClosed)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: %w after %d of %d octets; it says why on its side", what, ErrClosed, got, n)
+	}
+	return fmt.Errorf("%s: %w after %d of %d octets; it says why on its side (%w)", what, ErrClosed, got, n, err)
+}
+
+// hangUp closes an ended conversation so that the peer sees no error: versions
+// up to 6.06 at least write "done" at last, which fails, and kills them by
+// SIGPIPE, when this side is gone already. Nobody reads that word.
+func (c *Conn) hangUp() {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		c.nc.SetReadDeadline(time.Now().Add(min(lingerTimeout, c.cfg.StepTimeout)))
+		io.Copy(io.Discard, io.LimitReader(c.r, lingerOctets))
+	}
+	c.Close()
+}
