@@ -35,6 +35,7 @@ func newRootCmd() *cobra.Command {
 		newDemoCmd(),
 		newDevinfoCmd(),
 		newGIDsCmd(),
+		newPerfCmd(),
 		newPingpongCmd(),
 		newVersionCmd(),
 	)
