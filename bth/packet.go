@@ -46,6 +46,11 @@ type Packet struct {
 	// the IP header: 3 is congestion experienced.
 	ECN uint8
 
+	// GRH is what a UD receive finds before its payload: the IPv6 header, or 20
+	// octets of 0 and the IPv4 header (Annex A17.4.5.3). It is set by whoever
+	// parsed the IP header, for packets of UD.
+	GRH []byte
+
 	// Payload excludes pad and ICRC.
 	Payload []byte
 }

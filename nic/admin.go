@@ -17,6 +17,7 @@ func (n *NIC) QueryDevice() (verbs.DeviceAttr, error) {
 		Name: n.cfg.Name, FWVer: "0.0.0", NodeGUID: n.nodeGUID(), VendorID: 0xffffff, MaxMRSize: 1<<64 - 1,
 		MaxQP: min(MaxQP, len(n.shards)*maxShardQPs), MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD,
 		MaxQPRdAtom: verbs.MaxRdAtomic, MaxInitRdAtom: verbs.MaxRdAtomic, LocalAckDelay: verbs.LocalAckDelay,
+		MaxSRQ: MaxSRQ, MaxSRQWR: verbs.MaxSRQWR, MaxAH: MaxAH, MaxMcastGrp: MaxGroups, MaxMcastQP: maxGroupQPs,
 		PhysPorts: 1, Shards: len(n.shards), AtomicHCA: true,
 		Link: info.Name, ICRC: strength(info), Missing: slices.Concat(n.cfg.Missing, info.Missing),
 	}, nil

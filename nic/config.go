@@ -24,6 +24,13 @@ const (
 	MaxCQ = 1 << 16
 	MaxMR = 1<<20 - 1024
 	MaxPD = 1 << 16
+	// MaxSRQ and MaxAH are the same for shared receive queues and address
+	// handles, MaxGroups how many multicast groups a device is in.
+	MaxSRQ    = 1 << 16
+	MaxAH     = 1<<20 - 1024
+	MaxGroups = 1 << 10
+	// maxGroupQPs is how many queue pairs are attached to one group.
+	maxGroupQPs = 1 << 10
 
 	// eventDepth is how many asynchronous events wait for a reader.
 	eventDepth = 256

@@ -4,21 +4,21 @@ import (
 	"maps"
 
 	"github.com/gorxe/gorxe/link"
-	"github.com/gorxe/gorxe/rc"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 )
 
 // qpTotals adds up the counters of queue pairs.
 type qpTotals struct {
 	counts trace.Counts
-	stats  rc.Stats
+	stats  transport.Stats
 }
 
 func (t *qpTotals) add(q *qp) {
 	t.addAll(q.eng.Counts(), q.eng.Stats())
 }
 
-func (t *qpTotals) addAll(c *trace.Counts, s *rc.Stats) {
+func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 	for i, v := range c {
 		t.counts[i] += v
 	}
@@ -34,6 +34,7 @@ func (t *qpTotals) addAll(c *trace.Counts, s *rc.Stats) {
 	t.stats.Sends += s.Sends
 	t.stats.Recvs += s.Recvs
 	t.stats.Completed += s.Completed
+	t.stats.Lost += s.Lost
 }
 
 // named returns the counters by name: those below, and every other reason that
@@ -60,6 +61,7 @@ func (t *qpTotals) addAll(c *trace.Counts, s *rc.Stats) {
 //	repeated_requests       request packets sent more than once
 //	acks_sent               ACK and NAK packets
 //	completed               send requests finished well
+//	uc_lost_packets         UC packets that never came, by their PSNs
 func (t *qpTotals) named() map[string]uint64 {
 	c, s := &t.counts, &t.stats
 	m := map[string]uint64{
@@ -88,6 +90,7 @@ func (t *qpTotals) named() map[string]uint64 {
 		"repeated_requests":      s.Repeated,
 		"acks_sent":              s.AcksSent,
 		"completed":              s.Completed,
+		"uc_lost_packets":        s.Lost,
 	}
 	for r, v := range c {
 		name := trace.Reason(r).String()
@@ -120,7 +123,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	named := map[string]uint64{}
 	for _, s := range n.shards {
 		s.mu.Lock()
-		t.addAll(&s.counts, &rc.Stats{})
+		t.addAll(&s.counts, &transport.Stats{})
 		t.addAll(&s.retire.counts, &s.retire.stats)
 		for _, q := range s.qps {
 			if q != nil {

@@ -44,7 +44,7 @@ func (c *cq) leave() {
 }
 
 // sink is a completion queue as the queue pairs of one shard see it: an
-// rc.CompSink.
+// transport.CompSink.
 type sink struct {
 	c *cq
 	s *shard

@@ -77,7 +77,7 @@ func TestDrops(t *testing.T) {
 		{"unknown shard", trace.DropQPN, false, with(func(p *bth.Packet) { p.DestQP ^= 0x01 })},
 		{"QP0", trace.DropQPN, false, with(func(p *bth.Packet) { p.DestQP = 0 })},
 		{"QP1", trace.DropUnsupported, false, with(func(p *bth.Packet) { p.DestQP, p.Opcode = 1, bth.UDSendOnly })},
-		{"multicast", trace.DropUnsupported, false, with(func(p *bth.Packet) { p.DestQP, p.Opcode = 0xffffff, bth.UDSendOnly })},
+		{"multicast number, other address", trace.DropAddress, false, with(func(p *bth.Packet) { p.DestQP, p.Opcode = 0xffffff, bth.UDSendOnly })},
 		{"UC", trace.DropClass, true, with(func(p *bth.Packet) { p.Opcode = 0x20 | bth.RCSendOnly })},
 		{"UD", trace.DropClass, true, with(func(p *bth.Packet) { p.Opcode = bth.UDSendOnly })},
 		{"XRC", trace.DropClass, true, with(func(p *bth.Packet) { p.Opcode = 0xa4 })},

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -37,33 +36,15 @@ func (n *NIC) netDev() string {
 
 // flow makes the address vector's form on the wire.
 func (n *NIC) flow(q *qp, a *verbs.QPAttr, m verbs.AttrMask) (*wire.Flow, error) {
-	av := &a.AV
-	if av.SGIDIndex < 0 || av.SGIDIndex >= len(n.cfg.GIDs) {
-		return nil, fmt.Errorf("nic: GID index %d: the table has 0..%d", av.SGIDIndex, len(n.cfg.GIDs)-1)
-	}
-	src, dst := n.cfg.GIDs[av.SGIDIndex].GID.Addr(), av.DGID.Addr()
-	if err := n.checkPath(av.SGIDIndex, src, dst); err != nil {
-		return nil, err
+	if a.AV.DGID.Addr().IsMulticast() {
+		return nil, fmt.Errorf("nic: %v is a multicast address: a connection has one peer", a.AV.DGID.Addr())
 	}
 	remote := q.eng.Attr().DestQPN
 	if m&verbs.AttrDestQPN != 0 {
 		remote = a.DestQPN
 	}
-	f := &wire.Flow{Src: src, Dst: dst, SrcPort: sourcePort(uint32(q.qpn), remote, av.FlowLabel), TOS: av.TrafficClass, TTL: av.HopLimit}
-	if f.TTL == 0 {
-		f.TTL = defaultTTL
-	}
-	if dst.IsLinkLocalUnicast() {
-		f.Scope = n.cfg.Scope
-	}
-	if r, ok := q.s.link.(link.PortResolver); ok && !n.own[dst] {
-		port, err := r.ResolvePort(src, f.SrcPort)
-		if err != nil {
-			return nil, fmt.Errorf("nic: no source port from %v: %w", src, err)
-		}
-		f.SrcPort = port
-	}
-	return f, nil
+	f := new(wire.Flow)
+	return f, n.route(f, q.s, &a.AV, sourcePort(uint32(q.qpn), remote, a.AV.FlowLabel))
 }
 
 // sourcePort is mlx5's: from the flow label if there is one, otherwise from
@@ -81,7 +62,7 @@ func (n *NIC) checkPath(index int, src, dst netip.Addr) error {
 	switch {
 	case dst.IsUnspecified():
 		return fmt.Errorf("nic: the peer's GID is all zero: it was not exchanged, or the peer has no GID at its index")
-	case src.Is4() != dst.Is4() || src.IsLinkLocalUnicast() != dst.IsLinkLocalUnicast():
+	case !sameScope(src, dst):
 		return fmt.Errorf("nic: GID %d is %s (%v), the peer's GID is %s (%v): %s", index, kind(src), src, kind(dst), dst, n.advise(dst))
 	case !slices.Contains(n.cfg.Addrs, src):
 		return fmt.Errorf("nic: GID %d (%v) is not an address of %s, so nothing can be sent from it: %s", index, src, n.netDev(), n.advise(dst))

@@ -17,7 +17,11 @@ const (
 // from is what demultiplexing needs to know of a packet's IP header.
 type from struct {
 	src, dst netip.Addr
-	tos      uint8
+	tos, ttl uint8
+	id       uint16 // IPv4 identification
+	flags    uint16 // IPv4 flags and fragment offset
+	label    uint32 // IPv6 flow label
+	handed   bool   // by an inbox
 }
 
 // parcel is a packet, BTH to ICRC, that reached a shard by another way than
@@ -58,13 +62,13 @@ func (b *inbox) put(f from, pkt []byte) bool {
 	return true
 }
 
-// putBurst copies segments of a burst and returns how many there was room
-// for.
-func (b *inbox) putBurst(x *wire.Burst) int {
-	f := from{src: x.Flow.Src, dst: x.Flow.Dst, tos: x.Flow.TOS}
+// putBurst copies the first k segments of a burst and returns how many there
+// was room for.
+func (b *inbox) putBurst(x *wire.Burst, k int) int {
+	f := from{src: x.Flow.Src, dst: x.Flow.Dst, tos: x.Flow.TOS, ttl: x.Flow.TTL, flags: wire.FlagDF}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range x.Segs {
+	for i := range k {
 		if !b.fits(x.Segs[i].Len) {
 			return i
 		}
@@ -72,7 +76,7 @@ func (b *inbox) putBurst(x *wire.Burst) int {
 		b.in.buf = x.AppendSegment(b.in.buf, i)
 		b.add(f, off)
 	}
-	return x.Len()
+	return k
 }
 
 func (b *inbox) fits(n int) bool {
@@ -80,6 +84,7 @@ func (b *inbox) fits(n int) bool {
 }
 
 func (b *inbox) add(f from, off int) {
+	f.handed = true
 	b.in.parcels = append(b.in.parcels, parcel{from: f, off: off, n: len(b.in.buf) - off})
 	b.filled.Store(true)
 }

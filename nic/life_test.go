@@ -28,7 +28,7 @@ func TestInUse(t *testing.T) {
 	q := a.newQP(a.cq)
 	err := a.pd.Destroy()
 	require.ErrorIs(t, err, ErrInUse)
-	require.ErrorContains(t, err, "1 memory regions and 1 queue pairs")
+	require.ErrorContains(t, err, "1 memory regions, 1 queue pairs, 0 shared")
 	require.ErrorIs(t, a.cq.Destroy(), ErrInUse)
 	require.NoError(t, q.Destroy())
 	require.ErrorIs(t, q.Destroy(), verbs.ErrClosed)
@@ -53,8 +53,9 @@ func TestCreateFails(t *testing.T) {
 	require.NoError(t, err)
 	before := n.qps.live
 	for _, r := range []verbs.QPReq{
-		{Type: verbs.UC, PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle},
-		{Type: verbs.UD, PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle},
+		{Type: 7, PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle},
+		{Type: verbs.UC, PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle, SRQ: 1},
+		{Type: verbs.RC, PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle, SRQ: 1},
 		{Type: verbs.RC, PD: pd + 1, SendCQ: cq.Handle, RecvCQ: cq.Handle},
 		{Type: verbs.RC, PD: pd, SendCQ: cq.Handle + 1, RecvCQ: cq.Handle},
 		{Type: verbs.RC, PD: pd, SendCQ: cq.Handle, RecvCQ: 0},
@@ -62,7 +63,7 @@ func TestCreateFails(t *testing.T) {
 	} {
 		_, err := n.CreateQP(r)
 		require.Error(t, err)
-		if r.Type != verbs.RC {
+		if r.Type != verbs.RC && r.Type != verbs.UD {
 			require.ErrorIs(t, err, verbs.ErrNotSupported)
 		}
 	}

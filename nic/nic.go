@@ -42,6 +42,9 @@ type NIC struct {
 	regions  *mr.Table
 	cqs      table[cq]
 	qps      table[qp]
+	srqs     table[srq]
+	ahs      table[ah]
+	mcast    atomic.Pointer[groups]
 	shardQPs [MaxShards]int
 
 	events chan verbs.AsyncEvent

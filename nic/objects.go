@@ -16,6 +16,7 @@ type pd struct {
 	slot     uint32
 	id       mr.PD
 	mrs, qps int
+	others   int // shared receive queues and address handles
 }
 
 // region is a registered memory region; under NIC.mu.
@@ -47,8 +48,8 @@ func (n *NIC) destroyPD(h verbs.Handle) error {
 	switch {
 	case p == nil:
 		return n.missing("protection domain", h)
-	case p.mrs > 0 || p.qps > 0:
-		return fmt.Errorf("%w: protection domain %#x has %d memory regions and %d queue pairs; destroy them first", ErrInUse, uint32(h), p.mrs, p.qps)
+	case p.mrs > 0 || p.qps > 0 || p.others > 0:
+		return fmt.Errorf("%w: protection domain %#x has %d memory regions, %d queue pairs, %d shared receive queues and address handles; destroy them first", ErrInUse, uint32(h), p.mrs, p.qps, p.others)
 	}
 	n.pds.release(p.slot)
 	return nil
@@ -122,6 +123,10 @@ func (n *NIC) Destroy(k verbs.ObjectKind, h verbs.Handle) error {
 		return n.destroyCQ(h)
 	case verbs.KindQP:
 		return n.destroyQP(h)
+	case verbs.KindSRQ:
+		return n.destroySRQ(h)
+	case verbs.KindAH:
+		return n.destroyAH(h)
 	}
 	return fmt.Errorf("nic: objects of kind %d: %w", k, verbs.ErrNotSupported)
 }

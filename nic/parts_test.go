@@ -174,7 +174,7 @@ func TestInboxBounds(t *testing.T) {
 	w.Reset(&wire.Flow{Src: here, Dst: there}, 0, 0)
 	w.Begin(bth.PSN{}, bth.RCAck, 16, 0)
 	w.End()
-	require.Zero(t, b.putBurst(w))
+	require.Zero(t, b.putBurst(w, w.Len()))
 	got, _ = b.take()
 	for i, p := range got.parcels {
 		require.Equal(t, uint8(i), p.tos)

@@ -6,6 +6,9 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/rc"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
+	"github.com/gorxe/gorxe/uc"
+	"github.com/gorxe/gorxe/ud"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -23,9 +26,9 @@ type engine interface {
 	Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flow) error
 	Attr() verbs.QPAttr
 	Fail(now int64, why trace.Reason)
-	TakeEvents() rc.Events
+	TakeEvents() transport.Events
 	Counts() *trace.Counts
-	Stats() *rc.Stats
+	Stats() *transport.Stats
 }
 
 type datapath interface {
@@ -36,7 +39,9 @@ type datapath interface {
 	Doorbell(now int64)
 	Ready(now int64) bool
 	Fill(now int64, b *wire.Burst) bool
-	Unsend(b *wire.Burst, sent int)
+	// Sent says how many segments of a filled burst left; calls come in the
+	// order of Fill.
+	Sent(b *wire.Burst, sent int)
 	Deadline() int64
 }
 
@@ -54,6 +59,8 @@ type qp struct {
 
 	pd         *pd
 	send, recv *cq
+	srq        *srq   // or nil
+	qkey       uint32 // UD
 
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
@@ -73,18 +80,26 @@ func destQPN(b *wire.Burst) bth.QPN { return bth.BTH(b.Vec()[0]).DestQP() }
 // CreateQP creates a queue pair in state RESET, on the shard of its send
 // completion queue.
 func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
-	if r.Type != verbs.RC {
-		return verbs.QPInfo{}, fmt.Errorf("nic: %v queue pairs: %w: only RC is there so far", r.Type, verbs.ErrNotSupported)
+	class, ok := map[verbs.QPType]bth.Class{verbs.RC: bth.RC, verbs.UC: bth.UC, verbs.UD: bth.UD}[r.Type]
+	switch {
+	case !ok:
+		return verbs.QPInfo{}, fmt.Errorf("nic: %v queue pairs: %w: there are RC, UC and UD", r.Type, verbs.ErrNotSupported)
+	case r.Type == verbs.UC && r.SRQ != 0:
+		return verbs.QPInfo{}, fmt.Errorf("nic: a UC queue pair with a shared receive queue: %w: RC and UD may have one", verbs.ErrNotSupported)
 	}
 	c, err := r.Cap.WithDefaults()
 	if err != nil {
 		return verbs.QPInfo{}, err
 	}
 	sqMem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
-	rqMem := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
-	sq, ok1 := verbs.NewSendRing(sqMem)
-	rq, ok2 := verbs.NewRecvRing(rqMem, c.MaxRecvSGE)
-	if !ok1 || !ok2 {
+	sq, ok := verbs.NewSendRing(sqMem)
+	var rqMem []byte
+	var rq *verbs.RecvRing
+	if ok && r.SRQ == 0 {
+		rqMem = verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
+		rq, ok = verbs.NewRecvRing(rqMem, c.MaxRecvSGE)
+	}
+	if !ok {
 		panic("nic: work queue rings of our own making are refused")
 	}
 
@@ -93,7 +108,7 @@ func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
 	if err := n.Err(); err != nil {
 		return verbs.QPInfo{}, err
 	}
-	q := &qp{class: bth.RC, pd: n.pds.get(r.PD), send: n.cqs.get(r.SendCQ), recv: n.cqs.get(r.RecvCQ)}
+	q := &qp{class: class, pd: n.pds.get(r.PD), send: n.cqs.get(r.SendCQ), recv: n.cqs.get(r.RecvCQ), srq: n.srqs.get(r.SRQ)}
 	switch {
 	case q.pd == nil:
 		return verbs.QPInfo{}, noObject("protection domain", r.PD)
@@ -101,6 +116,10 @@ func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
 		return verbs.QPInfo{}, noObject("completion queue", r.SendCQ)
 	case q.recv == nil:
 		return verbs.QPInfo{}, noObject("completion queue", r.RecvCQ)
+	case r.SRQ != 0 && q.srq == nil:
+		return verbs.QPInfo{}, noObject("shared receive queue", r.SRQ)
+	case q.srq != nil && q.srq.pd != q.pd:
+		return verbs.QPInfo{}, fmt.Errorf("nic: shared receive queue %#x is of another protection domain", uint32(r.SRQ))
 	}
 	q.s = n.shards[q.send.home]
 	if n.shardQPs[q.s.index] >= maxShardQPs {
@@ -113,13 +132,28 @@ func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
 	q.pd.qps++
 	q.send.users++
 	q.recv.users++
-	q.eng = rc.New(rc.Config{
+	cfg := transport.Config{
 		QPN: q.qpn, PD: q.pd.id, Cap: c, SigAll: r.SigAll, SQ: sq, RQ: rq,
 		SendCQ: &sink{q.send, q.s}, RecvCQ: &sink{q.recv, q.s},
-		MRs: n.regions, Recorder: q.s.rec, Window: q.s.info.Window,
-	})
+		MRs: n.regions, Recorder: q.s.rec,
+	}
+	if q.srq != nil {
+		q.srq.users++
+		cfg.RQ, cfg.Cap.MaxRecvSGE = q.srq, q.srq.maxSGE
+	}
+	switch class {
+	case bth.RC:
+		q.eng = rc.New(rc.Config{Config: cfg, Window: q.s.info.Window})
+	case bth.UC:
+		q.eng = uc.New(cfg)
+	default:
+		q.eng = ud.New(ud.Config{Config: cfg, Addresses: addresses{q.s}, MTU: int(n.cfg.ActiveMTU)})
+	}
 	n.install(q)
-	return verbs.QPInfo{Handle: q.h, QPN: uint32(q.qpn), PSN: n.rng.Uint32() & bth.PSNMask, SendRing: sqMem, RecvRing: rqMem}, nil
+	return verbs.QPInfo{
+		Handle: q.h, QPN: uint32(q.qpn), PSN: n.rng.Uint32() & bth.PSNMask, SendRing: sqMem, RecvRing: rqMem,
+		MaxDatagram: int(n.cfg.ActiveMTU),
+	}, nil
 }
 
 // numberQP gives a queue pair its slot and number. Numbers whose upper 20 bits
@@ -138,10 +172,14 @@ func (n *NIC) numberQP(q *qp) (ok bool) {
 }
 
 // install makes a queue pair known to its shard and to everybody. When it is
-// the first of its shard to use a completion queue, all shards stand still:
+// the first of its shard to use a completion or shared receive queue, all shards stand still:
 // from now on the queue is locked. NIC.mu is held.
 func (n *NIC) install(q *qp) {
-	all := q.send.feeders.Load()|q.recv.feeders.Load() != 1<<q.s.index
+	feeders := q.send.feeders.Load() | q.recv.feeders.Load()
+	if q.srq != nil {
+		feeders |= q.srq.feeders.Load()
+	}
+	all := feeders != 1<<q.s.index
 	lock, unlock := q.s.mu.Lock, q.s.unlock
 	if all {
 		lock, unlock = n.lockAll, n.unlockAll
@@ -149,6 +187,9 @@ func (n *NIC) install(q *qp) {
 	lock()
 	q.send.feed(q.s)
 	q.recv.feed(q.s)
+	if q.srq != nil {
+		q.srq.feed(q.s)
+	}
 	s := q.s
 	if k := len(s.spare); k > 0 {
 		q.index, s.spare = s.spare[k-1], s.spare[:k-1]
@@ -188,6 +229,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
+	err := n.detachAll(q)
 	s := q.s
 	s.mu.Lock()
 	q.dead = true
@@ -204,7 +246,10 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	q.pd.qps--
 	q.send.users--
 	q.recv.users--
-	return nil
+	if q.srq != nil {
+		q.srq.users--
+	}
+	return err
 }
 
 // ModifyQP changes attributes of a queue pair, and its state.
@@ -235,6 +280,12 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	if err := q.eng.Modify(now, a, m, flow); err != nil {
 		return err
 	}
+	switch {
+	case m&verbs.AttrQKey != 0:
+		q.qkey = a.QKey
+	case m&verbs.AttrState != 0 && a.State == verbs.StateReset:
+		q.qkey = 0
+	}
 	q.s.bells.ring(q.index) // a step looks after it
 	return nil
 }
@@ -257,17 +308,21 @@ func (n *NIC) QueryQP(h verbs.Handle) (verbs.QPAttr, verbs.QPStats, error) {
 
 // reportQP turns an engine's events into asynchronous events of the device.
 // LAST_WQE_REACHED is for queue pairs with a shared receive queue only (IBA
-// 11.6.3.5), and there are none yet.
-func (s *shard) reportQP(q *qp, e rc.Events) {
+// 11.6.3.5).
+func (s *shard) reportQP(q *qp, e transport.Events) {
+	if q.srq == nil {
+		e &^= transport.EventLastWQE
+	}
 	for _, x := range [...]struct {
-		bit rc.Events
+		bit transport.Events
 		typ verbs.EventType
 	}{
-		{rc.EventFatal, verbs.EventQPFatal},
-		{rc.EventAccess, verbs.EventQPAccessErr},
-		{rc.EventReqErr, verbs.EventQPReqErr},
-		{rc.EventCommEst, verbs.EventCommEst},
-		{rc.EventDrained, verbs.EventSQDrained},
+		{transport.EventFatal, verbs.EventQPFatal},
+		{transport.EventAccess, verbs.EventQPAccessErr},
+		{transport.EventReqErr, verbs.EventQPReqErr},
+		{transport.EventCommEst, verbs.EventCommEst},
+		{transport.EventDrained, verbs.EventSQDrained},
+		{transport.EventLastWQE, verbs.EventLastWQE},
 	} {
 		if e&x.bit != 0 {
 			s.report(verbs.AsyncEvent{Type: x.typ, QPN: uint32(q.qpn)})

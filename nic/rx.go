@@ -7,6 +7,7 @@ import (
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
 )
 
 // receive takes what has arrived, up to its budget, and reports whether there
@@ -43,10 +44,11 @@ type judge interface {
 //gorxe:hot
 func (s *shard) datagram(now int64, n int) {
 	d := &s.ds[n]
-	f := from{d.Src, d.Dst, d.TOS}
+	f := from{src: d.Src, dst: d.Dst, tos: d.TOS, ttl: d.TTL, id: d.ID, flags: d.Flags, label: d.FlowLabel}
 	learned := s.verify.Learned
 	s.stats.rxDatagrams++
 	for i := range d.Segments() {
+		f.id = d.ID + uint16(i)
 		r := s.verify.Examine(now, d, i)
 		if r != trace.None {
 			if r == trace.DropICRCWindow && s.expects(&f, d.Segment(i)) {
@@ -71,10 +73,20 @@ func (s *shard) datagram(now int64, n int) {
 
 // expects reports whether a packet names a queue pair here and comes from its
 // peer's address.
+//
+// A datagram queue pair has no peer; whoever knows its Q_Key is one.
 func (s *shard) expects(f *from, b []byte) bool {
 	q := s.n.byQPN(bth.BTH(b).DestQP())
+	if bth.BTH(b).DestQP() == bth.QPNMulticast {
+		if m := s.n.members(f.dst); len(m) > 0 {
+			q = m[0]
+		}
+	}
 	if q == nil || q.s != s {
 		return q != nil
+	}
+	if q.class == bth.UD {
+		return bth.Parse(b, &s.pkt) == trace.None && s.pkt.Info().Class == bth.UD && s.pkt.QKey == q.qkey
 	}
 	w := q.eng.Flow()
 	return w != nil && f.src == w.Dst && f.dst == w.Src
@@ -106,6 +118,9 @@ func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
 		return s.drop(nil, r, nil)
 	}
 	p.ECN = f.tos & 3
+	if p.DestQP == bth.QPNMulticast || f.dst.IsMulticast() {
+		return s.multicast(now, f, p, b)
+	}
 	q := s.last
 	if q == nil || q.qpn != p.DestQP {
 		if q = s.n.byQPN(p.DestQP); q == nil {
@@ -116,8 +131,20 @@ func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
 		}
 		s.last = q
 	}
+	return s.deliver(now, q, f, p, b)
+}
+
+// deliver hands a packet to a queue pair of this shard.
+//
+//gorxe:hot
+func (s *shard) deliver(now int64, q *qp, f *from, p *bth.Packet, b []byte) trace.Reason {
 	if r := q.admits(f, p); r != trace.None {
 		return s.drop(q, r, p)
+	}
+	if q.class == bth.UD {
+		d := wire.Datagram{Src: f.src, Dst: f.dst, TOS: f.tos, TTL: f.ttl, ID: f.id, Flags: f.flags, FlowLabel: f.label}
+		d.PutGRH(&s.grh, len(b))
+		p.GRH = s.grh[:]
 	}
 	s.stats.rcvdPkts++
 	s.stats.rcvdBytes += uint64(len(b))
@@ -128,7 +155,7 @@ func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
 
 // unknown is the reason for a packet to a number that no queue pair has.
 func unknown(n bth.QPN) trace.Reason {
-	if n == bth.QPNGSI || n == bth.QPNMulticast {
+	if n == bth.QPNGSI {
 		return trace.DropUnsupported
 	}
 	return trace.DropQPN
@@ -145,7 +172,7 @@ func (s *shard) stray(to *shard, f *from, p *bth.Packet, b []byte) trace.Reason 
 }
 
 // admits checks what does not depend on the state of a conversation: class,
-// state, addresses, partition key. C9-8, C9-9 and clause 9.6.1.1.
+// state, addresses, partition and queue key. C9-8, C9-9 and clause 9.6.1.1.
 func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	class := p.Info().Class
 	if class != q.class && class != bth.ClassCNP {
@@ -162,8 +189,11 @@ func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	if !pkeysMatch(p.PKey, verbs.DefaultPKey) {
 		return trace.DropPKey
 	}
-	if class == bth.ClassCNP {
+	switch {
+	case class == bth.ClassCNP:
 		return trace.DropCNP
+	case class == bth.UD && p.QKey != q.qkey:
+		return trace.DropQKey
 	}
 	return trace.None
 }

@@ -51,6 +51,7 @@ type shard struct {
 	verify *wire.Verifier
 	ds     [rxBatch]wire.Datagram
 	pkt    bth.Packet
+	grh    [verbs.GRHLen]byte
 	last   *qp // whose packet was the last
 
 	bursts []*wire.Burst

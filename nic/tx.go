@@ -85,52 +85,38 @@ func (s *shard) send(now int64, n int) bool {
 		sent = total
 	case sent < total:
 		s.rec.Record(trace.Event{Time: now, Reason: trace.RetryLink, Dir: trace.Tx, Arg: uint32(total - sent)})
-		bytes -= s.unsend(bs, sent)
 	}
-	s.stats.sentBytes += uint64(bytes)
 	for i, b := range bs {
+		k := min(sent, b.Len())
+		sent -= k
+		total -= k
+		for _, seg := range b.Segs[k:] {
+			bytes -= seg.Len
+		}
+		if b.Flow.Dst.IsMulticast() {
+			s.loopback(b, k)
+		}
+		s.owners[i].eng.Sent(b, k)
+		s.touch(s.owners[i])
 		b.Reset(nil, 0, 0) // no slice of a user's memory outlives the step
 		s.owners[i] = nil
 	}
-	return sent == total
-}
-
-// unsend gives back every segment after the first sent of bursts, the last
-// burst first, and returns how many octets that were.
-func (s *shard) unsend(bs []*wire.Burst, sent int) (bytes int) {
-	first := make([]int, 0, 16)
-	for _, b := range bs {
-		first = append(first, min(max(sent, 0), b.Len()))
-		sent -= b.Len()
-	}
-	for i := len(bs) - 1; i >= 0; i-- {
-		b := bs[i]
-		if first[i] == b.Len() {
-			continue
-		}
-		for _, seg := range b.Segs[first[i]:] {
-			bytes += seg.Len
-		}
-		s.owners[i].eng.Unsend(b, first[i])
-		s.touch(s.owners[i])
-	}
-	return bytes
+	s.stats.sentBytes += uint64(bytes)
+	return total == 0
 }
 
 // hairpin delivers a burst whose destination is this device, to the shard of
 // its queue pair. It returns false when there was no room for all of it.
 func (s *shard) hairpin(q *qp, b *wire.Burst) bool {
 	to := s.shardFor(b)
-	n := to.inbox.putBurst(b)
+	n := to.inbox.putBurst(b, b.Len())
 	s.stats.hairpin += uint64(n)
 	if n > 0 && to != s {
 		to.kick()
 	}
 	total := b.Len()
-	if n < total {
-		q.eng.Unsend(b, n)
-		s.touch(q)
-	}
+	q.eng.Sent(b, n)
+	s.touch(q)
 	b.Reset(nil, 0, 0)
 	return n == total
 }

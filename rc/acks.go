@@ -85,7 +85,7 @@ func (q *QP) ackThrough(now int64, psn bth.PSN, p *bth.Packet) bool {
 	before := r.una
 	implied := false
 	for w := r.headWQE(); w != nil && !psn.Before(r.una); w = r.headWQE() {
-		if w.answered() || w.bad != verbs.WCSuccess {
+		if w.answered() || w.Bad != verbs.WCSuccess {
 			implied = w.answered()
 			break
 		}
@@ -134,7 +134,7 @@ func (q *QP) awaited(now int64, p *bth.Packet, op ...verbs.WROpcode) *sqe {
 			return nil
 		}
 	}
-	if w := r.headWQE(); w != nil && r.una == p.PSN && w.bad == verbs.WCSuccess {
+	if w := r.headWQE(); w != nil && r.una == p.PSN && w.Bad == verbs.WCSuccess {
 		for _, o := range op {
 			if w.Opcode == o {
 				return w
@@ -154,7 +154,7 @@ func (q *QP) handleReadResp(now int64, p *bth.Packet) {
 		return
 	}
 	i := p.PSN.Diff(w.first)
-	want := min(q.mtu, w.length-i*q.mtu)
+	want := min(q.mtu, w.Length-i*q.mtu)
 	final := q.readEnd(w, i) == i+1
 	ok := len(p.Payload) == want
 	if p.Info().Has(bth.First | bth.Middle) {
@@ -172,7 +172,7 @@ func (q *QP) handleReadResp(now int64, p *bth.Packet) {
 // store writes a response's payload to the program's memory and moves on.
 func (q *QP) store(now int64, p *bth.Packet, w *sqe) {
 	r := &q.req
-	if !q.scatter(w.sgl, p.PSN.Diff(w.first)*q.mtu, p.Payload) {
+	if !q.mem.Scatter(w.SGL, p.PSN.Diff(w.first)*q.mtu, p.Payload) {
 		q.failSend(now, verbs.WCLocProtErr, trace.FailLocalProt)
 		return
 	}
@@ -210,7 +210,7 @@ func (q *QP) handleAtomicAck(now int64, p *bth.Packet) {
 // storeAtomic writes the result of an atomic to the program's memory, as one
 // word where it lies in one piece.
 func (q *QP) storeAtomic(w *sqe, v uint64) bool {
-	parts, ok := q.resolve(w.sgl, 0, 8, verbs.AccessLocalWrite)
+	parts, ok := q.mem.Resolve(w.SGL, 0, 8, verbs.AccessLocalWrite)
 	if ok && len(parts) == 1 {
 		atomic.Store(parts[0], v)
 	} else if ok {

@@ -8,6 +8,7 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -26,7 +27,7 @@ type fault struct {
 	name string
 	nak  string
 	recv string // completions of the send and two receive requests that wait; "" is flushed
-	ev   Events
+	ev   transport.Events
 	pkts func(r *raw) []bth.Packet // the last is the one refused, the others are good
 	attr func(a *verbs.QPAttr)
 }
@@ -59,77 +60,77 @@ func keep(*bth.Packet) {}
 
 var faults = []fault{
 	// 0x62: what the region says. B05, B40, B41.
-	{name: "wrong rkey, WRITE", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
-	{name: "wrong rkey, WRITE_FIRST", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.RKey, p.DMALen = 0, 600 })},
-	{name: "wrong rkey, WRITE_IMM", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnlyImm, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 << 31 })},
-	{name: "wrong rkey, READ", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
-	{name: "wrong rkey, atomic", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
-	{name: "va+len wraps, WRITE", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.VA, p.DMALen = 0xfffffffffffffc00, 0x400 })},
-	{name: "va+len wraps, READ", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCReadReq, 0x400, func(r *raw, p *bth.Packet) { p.VA = 0xfffffffffffffc00 })},
-	{name: "va+len wraps into the region", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) { p.VA, p.DMALen = ^uint64(0)-0x4000_0000, 1<<31 })},
-	{name: "one octet below", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.VA-- })},
-	{name: "one octet beyond", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) - 3 })},
-	{name: "atomic beyond", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) })},
-	{name: "message beyond, first packet within", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) - 300; p.DMALen = 301 })},
-	{name: "another domain", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) {
+	{name: "wrong rkey, WRITE", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
+	{name: "wrong rkey, WRITE_FIRST", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.RKey, p.DMALen = 0, 600 })},
+	{name: "wrong rkey, WRITE_IMM", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnlyImm, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 << 31 })},
+	{name: "wrong rkey, READ", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
+	{name: "wrong rkey, atomic", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.RKey ^= 1 })},
+	{name: "va+len wraps, WRITE", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.VA, p.DMALen = 0xfffffffffffffc00, 0x400 })},
+	{name: "va+len wraps, READ", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCReadReq, 0x400, func(r *raw, p *bth.Packet) { p.VA = 0xfffffffffffffc00 })},
+	{name: "va+len wraps into the region", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) { p.VA, p.DMALen = ^uint64(0)-0x4000_0000, 1<<31 })},
+	{name: "one octet below", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.VA-- })},
+	{name: "one octet beyond", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) - 3 })},
+	{name: "atomic beyond", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) })},
+	{name: "message beyond, first packet within", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.VA += uint64(len(r.mem)) - 300; p.DMALen = 301 })},
+	{name: "another domain", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 2, IOVA: r.reg.IOVA, Mem: r.mem, Access: verbs.AccessAll}).Key
 	})},
-	{name: "region without remote write", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) {
+	{name: "region without remote write", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: r.reg.IOVA, Mem: r.mem, Access: verbs.AccessAll &^ verbs.AccessRemoteWrite}).Key
 	})},
-	{name: "region without remote read", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) {
+	{name: "region without remote read", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: r.reg.IOVA, Mem: r.mem, Access: verbs.AccessAll &^ verbs.AccessRemoteRead}).Key
 	})},
-	{name: "region without remote atomic", nak: "NAK62", ev: EventAccess, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) {
+	{name: "region without remote atomic", nak: "NAK62", ev: transport.EventAccess, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: r.reg.IOVA, Mem: r.mem, Access: verbs.AccessAll &^ verbs.AccessRemoteAtomic}).Key
 	})},
 	// 0x61: what the queue pair says.
-	{name: "no remote write", nak: "NAK61", ev: EventReqErr, attr: without(verbs.AccessRemoteWrite), pkts: with(bth.RCWriteOnly, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "no remote read", nak: "NAK61", ev: EventReqErr, attr: without(verbs.AccessRemoteRead), pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "no remote atomic", nak: "NAK61", ev: EventReqErr, attr: without(verbs.AccessRemoteAtomic), pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "misaligned atomic", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.VA += 4 })},
-	{name: "atomic aligned by address only", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) {
+	{name: "no remote write", nak: "NAK61", ev: transport.EventReqErr, attr: without(verbs.AccessRemoteWrite), pkts: with(bth.RCWriteOnly, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "no remote read", nak: "NAK61", ev: transport.EventReqErr, attr: without(verbs.AccessRemoteRead), pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "no remote atomic", nak: "NAK61", ev: transport.EventReqErr, attr: without(verbs.AccessRemoteAtomic), pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "misaligned atomic", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.VA += 4 })},
+	{name: "atomic aligned by address only", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: 0x8000, Mem: r.mem[1:], Access: verbs.AccessAll}).Key
 		p.VA = 0x8000
 	})},
-	{name: "atomic aligned in memory only", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) {
+	{name: "atomic aligned in memory only", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCCmpSwap, 0, func(r *raw, p *bth.Packet) {
 		p.RKey = r.region(mr.Region{PD: 1, IOVA: 0x8000, Mem: r.mem[4:], Access: verbs.AccessAll}).Key
 		p.VA = 0x8004
 	})},
-	{name: "FLUSH", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCFlush, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "ATOMIC_WRITE (B04)", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCAtomicWrite, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_ONLY_INV", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCSendOnlyInv, 4, func(r *raw, p *bth.Packet) {})},
+	{name: "FLUSH", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCFlush, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "ATOMIC_WRITE (B04)", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCAtomicWrite, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "SEND_ONLY_INV", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCSendOnlyInv, 4, func(r *raw, p *bth.Packet) {})},
 	// 0x61: lengths and pads, and path MTUs that differ (B78).
-	{name: "SEND_FIRST shorter than the path MTU", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: with(bth.RCSendFirst, 128, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_FIRST longer", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: with(bth.RCSendFirst, 1024, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_FIRST empty", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: with(bth.RCSendFirst, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_ONLY longer", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: with(bth.RCSendOnly, 260, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_MIDDLE shorter", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendMiddle, 252, keep)},
-	{name: "SEND_LAST empty", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 0, keep)},
-	{name: "SEND_LAST longer", nak: "NAK61", recv: flushed, ev: EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 257, keep)},
-	{name: "pad too much", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.Pad = 1 })},
-	{name: "pad missing", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCWriteOnly, 5, func(r *raw, p *bth.Packet) { p.Pad = 0 })},
-	{name: "pad on a READ", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.Pad = 2 })},
-	{name: "READ with payload", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.Payload = bytesOf(4, 0) })},
-	{name: "atomic with payload", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.Payload = bytesOf(4, 0) })},
-	{name: "WRITE_ONLY of another length", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.DMALen = 5 })},
-	{name: "WRITE_FIRST of one packet", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.DMALen = 256 })},
-	{name: "WRITE beyond 2^31", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.DMALen = 1<<31 + 1 })},
-	{name: "READ beyond 2^31", nak: "NAK61", ev: EventReqErr, pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) { p.DMALen = 1<<31 + 1 })},
-	{name: "WRITE_LAST too early", nak: "NAK61", ev: EventReqErr, pkts: after(bth.RCWriteFirst, bth.RCWriteLast, 256, keep)},
-	{name: "WRITE_LAST too long", nak: "NAK61", ev: EventReqErr, pkts: func(r *raw) []bth.Packet {
+	{name: "SEND_FIRST shorter than the path MTU", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendFirst, 128, func(r *raw, p *bth.Packet) {})},
+	{name: "SEND_FIRST longer", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendFirst, 1024, func(r *raw, p *bth.Packet) {})},
+	{name: "SEND_FIRST empty", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendFirst, 0, func(r *raw, p *bth.Packet) {})},
+	{name: "SEND_ONLY longer", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendOnly, 260, func(r *raw, p *bth.Packet) {})},
+	{name: "SEND_MIDDLE shorter", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendMiddle, 252, keep)},
+	{name: "SEND_LAST empty", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 0, keep)},
+	{name: "SEND_LAST longer", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 257, keep)},
+	{name: "pad too much", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.Pad = 1 })},
+	{name: "pad missing", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCWriteOnly, 5, func(r *raw, p *bth.Packet) { p.Pad = 0 })},
+	{name: "pad on a READ", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.Pad = 2 })},
+	{name: "READ with payload", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCReadReq, 4, func(r *raw, p *bth.Packet) { p.Payload = bytesOf(4, 0) })},
+	{name: "atomic with payload", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCFetchAdd, 0, func(r *raw, p *bth.Packet) { p.Payload = bytesOf(4, 0) })},
+	{name: "WRITE_ONLY of another length", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCWriteOnly, 4, func(r *raw, p *bth.Packet) { p.DMALen = 5 })},
+	{name: "WRITE_FIRST of one packet", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.DMALen = 256 })},
+	{name: "WRITE beyond 2^31", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCWriteFirst, 256, func(r *raw, p *bth.Packet) { p.DMALen = 1<<31 + 1 })},
+	{name: "READ beyond 2^31", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCReadReq, 0, func(r *raw, p *bth.Packet) { p.DMALen = 1<<31 + 1 })},
+	{name: "WRITE_LAST too early", nak: "NAK61", ev: transport.EventReqErr, pkts: after(bth.RCWriteFirst, bth.RCWriteLast, 256, keep)},
+	{name: "WRITE_LAST too long", nak: "NAK61", ev: transport.EventReqErr, pkts: func(r *raw) []bth.Packet {
 		p := after(bth.RCWriteFirst, bth.RCWriteLast, 256, keep)(r)
 		p[0].DMALen = 300
 		return p
 	}},
-	{name: "WRITE_MIDDLE that would end it", nak: "NAK61", ev: EventReqErr, pkts: func(r *raw) []bth.Packet {
+	{name: "WRITE_MIDDLE that would end it", nak: "NAK61", ev: transport.EventReqErr, pkts: func(r *raw) []bth.Packet {
 		p := after(bth.RCWriteFirst, bth.RCWriteMiddle, 256, keep)(r)
 		p[0].DMALen = 512
 		return p
 	}},
 	// The receive request's own trouble.
-	{name: "longer than the receive buffer", nak: "NAK61", recv: "r1 LOC_LEN, 7 FLUSH, r2 FLUSH", ev: EventReqErr, pkts: with(bth.RCSendOnly, 201, func(r *raw, p *bth.Packet) {})},
-	{name: "longer than the receive buffer, second packet", nak: "NAK61", recv: "r1 LOC_LEN, 7 FLUSH, r2 FLUSH", ev: EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 45, keep)},
+	{name: "longer than the receive buffer", nak: "NAK61", recv: "r1 LOC_LEN, 7 FLUSH, r2 FLUSH", ev: transport.EventReqErr, pkts: with(bth.RCSendOnly, 201, func(r *raw, p *bth.Packet) {})},
+	{name: "longer than the receive buffer, second packet", nak: "NAK61", recv: "r1 LOC_LEN, 7 FLUSH, r2 FLUSH", ev: transport.EventReqErr, pkts: after(bth.RCSendFirst, bth.RCSendLast, 45, keep)},
 }
 
 func without(x verbs.Access) func(a *verbs.QPAttr) { return func(a *verbs.QPAttr) { a.Access &^= x } }
@@ -174,7 +175,7 @@ func TestFaults(t *testing.T) {
 				if !bytes.Equal(before, r.mem) {
 					r.t.Fatal("memory changed")
 				}
-				if e := r.qp.TakeEvents() &^ (EventLastWQE | EventCommEst); e != f.ev {
+				if e := r.qp.TakeEvents() &^ (transport.EventLastWQE | transport.EventCommEst); e != f.ev {
 					r.t.Fatalf("events %b, want %b", e, f.ev)
 				}
 			}, func(a *verbs.QPAttr) {
@@ -223,14 +224,14 @@ func TestNakIsLast(t *testing.T) {
 		p.RKey++
 		r.in(p)
 		b := r.bursts(1, 2)
-		r.qp.Unsend(b[0], 1)
+		r.qp.Sent(b[0], 1)
 		r.wantSent("READ_RESP_MIDDLE 2/256, READ_RESP_LAST 3/88, NAK62 4")
 	})
 	rule(t, func(r *raw) { // a NAK that the link did not take
 		p := r.packet(bth.RCWriteOnly, 0, bytesOf(4, 1))
 		p.RKey++
 		r.in(p)
-		r.qp.Unsend(r.bursts(1, 2)[0], 0)
+		r.qp.Sent(r.bursts(1, 2)[0], 0)
 		r.wantSent("NAK62 0")
 	})
 	rule(t, func(r *raw) { // a local error is silent, also what comes back from the link
@@ -238,7 +239,7 @@ func TestNakIsLast(t *testing.T) {
 		b := r.bursts(1, 2)
 		r.req(bth.RCWriteOnly, 1, nil)
 		r.qp.Fail(r.now, trace.FailDevice)
-		r.qp.Unsend(b[0], 0)
+		r.qp.Sent(b[0], 0)
 		r.wantSent("")
 	})
 }

@@ -14,12 +14,12 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 	pkts := 1
 	switch info.Op {
 	case bth.OpSend:
-		if v, why := q.placeSend(p); v != accept {
-			return v, why
+		if why := r.recv.Place(&q.mem, p.Payload); why != trace.None {
+			return remoteOp, why
 		}
 	case bth.OpWrite:
-		if v, why := q.placeWrite(p); v != accept {
-			return v, why
+		if why := r.write.Place(&q.mem, p); why != trace.None {
+			return remoteAccess, why
 		}
 	case bth.OpReadReq:
 		if n := int(p.DMALen); n > q.mtu {
@@ -47,40 +47,9 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 	return accept, trace.None
 }
 
-// placeSend copies payload into the receive request.
-func (q *QP) placeSend(p *bth.Packet) (verdict, trace.Reason) {
-	w := &q.resp.recv
-	if !q.scatter(w.sgl[:w.n], w.got, p.Payload) {
-		return remoteOp, trace.FailLocalProt
-	}
-	w.got += len(p.Payload)
-	return accept, trace.None
-}
-
-// placeWrite copies payload into remote memory, front to back, so that its
-// last octet is written last: programs poll it.
-func (q *QP) placeWrite(p *bth.Packet) (verdict, trace.Reason) {
-	w := &q.resp.write
-	if p.Info().Has(bth.Starts) {
-		*w = writeCursor{va: p.VA, rkey: p.RKey, left: int(p.DMALen), total: int(p.DMALen)}
-	}
-	n := len(p.Payload)
-	if n > 0 {
-		// The key may have been withdrawn since the first packet.
-		dst, why := q.cfg.MRs.Resolve(q.cfg.PD, w.rkey, w.va, n, verbs.AccessRemoteWrite)
-		if why != trace.None {
-			return remoteAccess, why
-		}
-		copy(dst, p.Payload)
-	}
-	w.va += uint64(n)
-	w.left -= n
-	return accept, trace.None
-}
-
 // runAtomic executes an atomic and keeps its result for replays.
 func (q *QP) runAtomic(p *bth.Packet) (verdict, trace.Reason) {
-	mem, why := q.cfg.MRs.Resolve(q.cfg.PD, p.RKey, p.VA, 8, verbs.AccessRemoteAtomic)
+	mem, why := q.mem.Remote(p.RKey, p.VA, 8, verbs.AccessRemoteAtomic)
 	if why != trace.None {
 		return remoteAccess, why
 	}
@@ -105,26 +74,13 @@ func (q *QP) finish(p *bth.Packet) {
 	if !info.Has(bth.TakesRecv) {
 		return
 	}
-	w := &q.resp.recv
-	wc := &q.wc
-	*wc = verbs.WC{ID: w.id, Opcode: verbs.WCRecv, ByteLen: uint32(w.got), QPN: uint32(q.cfg.QPN), SrcQP: q.attr.DestQPN}
+	wc := verbs.WC{Opcode: verbs.WCRecv, ByteLen: uint32(q.resp.recv.Got), SrcQP: q.attr.DestQPN}
 	if info.Op == bth.OpWrite {
-		wc.Opcode, wc.ByteLen = verbs.WCRecvWriteImm, uint32(q.resp.write.total)
+		wc.Opcode, wc.ByteLen = verbs.WCRecvWriteImm, uint32(q.resp.write.Total)
 	}
 	if info.Has(bth.HasImm) {
 		wc.Flags, wc.Imm = verbs.WCWithImm, p.Imm
 	}
-	w.held = false
 	q.stats.Recvs++
-	q.cfg.RecvCQ.Push(wc, p.SE)
-}
-
-// completeRecv ends the held receive request with an error whose reason was
-// counted.
-func (q *QP) completeRecv(s verbs.WCStatus, why trace.Reason) {
-	w := &q.resp.recv
-	w.held = false
-	wc := &q.wc
-	*wc = verbs.WC{ID: w.id, Opcode: verbs.WCRecv, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
-	q.cfg.RecvCQ.Push(wc, true)
+	q.resp.recv.Done(wc, p.SE)
 }

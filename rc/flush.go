@@ -2,6 +2,7 @@ package rc
 
 import (
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -11,7 +12,7 @@ func (q *QP) Fail(now int64, why trace.Reason) {
 	if q.attr.State == verbs.StateErr || q.attr.State == verbs.StateReset {
 		return
 	}
-	q.events |= EventFatal
+	q.events |= transport.EventFatal
 	q.note(now, why, trace.Local, nil)
 	q.toErr(now, why)
 }
@@ -32,11 +33,11 @@ func (q *QP) toErr(now int64, why trace.Reason) {
 	} else {
 		q.resp.silence()
 	}
-	if r, ok := q.cfg.RQ.(*verbs.RecvRing); ok {
-		r.SetFlushing(true)
+	if own := q.cfg.OwnRQ(); own != nil {
+		own.SetFlushing(true)
 	}
 	q.flush(now)
-	q.events |= EventLastWQE
+	q.events |= transport.EventLastWQE
 }
 
 // flush completes every outstanding work request of both queues with a flush
@@ -54,27 +55,7 @@ func (q *QP) flush(now int64) {
 		q.completeSend(w, verbs.WCWRFlushErr, trace.FailFlushed)
 		q.popSend()
 	}
-	if q.resp.recv.held {
-		q.flushRecv()
-	}
-	own, ok := q.cfg.RQ.(*verbs.RecvRing)
-	if !ok {
-		return // requests of a shared queue are not this queue pair's
-	}
-	for {
-		id, _, ok := own.Fetch(q.resp.recv.sgl)
-		if !ok {
-			return
-		}
-		q.resp.recv.id, q.resp.recv.held = id, true
-		q.flushRecv()
-	}
-}
-
-// flushRecv completes the held receive request with a flush error.
-func (q *QP) flushRecv() {
-	q.counts[trace.FailFlushed]++
-	q.completeRecv(verbs.WCWRFlushErr, q.ended)
+	q.counts[trace.FailFlushed] += q.resp.recv.Flush(q.ended)
 }
 
 // completeSend writes the completion of a send request, if it has one: an
@@ -88,23 +69,11 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 	} else {
 		q.counts[why]++
 	}
-	wc := &q.wc
-	*wc = verbs.WC{ID: w.ID, Status: s, QPN: uint32(q.cfg.QPN), Reason: why}
 	if s == verbs.WCWRFlushErr {
-		wc.Reason = q.ended
+		why = q.ended
 	}
-	switch w.Opcode {
-	case verbs.WRWrite, verbs.WRWriteImm:
-		wc.Opcode = verbs.WCWrite
-	case verbs.WRRead:
-		wc.Opcode, wc.ByteLen = verbs.WCRead, uint32(w.length)
-	case verbs.WRCmpSwap:
-		wc.Opcode, wc.ByteLen = verbs.WCCmpSwap, 8
-	case verbs.WRFetchAdd:
-		wc.Opcode, wc.ByteLen = verbs.WCFetchAdd, 8
-	default:
-		wc.Opcode = verbs.WCSend
-	}
+	wc := &q.wc
+	w.Completion(wc, q.cfg.QPN, s, why)
 	if s == verbs.WCRetryExcErr {
 		wc.VendorErr = verbs.VendorRetryExceeded
 	}
@@ -120,7 +89,7 @@ func (q *QP) failSend(now int64, s verbs.WCStatus, why trace.Reason) {
 		q.popSend()
 	}
 	if q.req.broken {
-		q.events |= EventFatal
+		q.events |= transport.EventFatal
 	}
 	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), PSN: q.req.una.Uint32(), Reason: why})
 	q.toErr(now, why)

@@ -12,6 +12,7 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -58,7 +59,7 @@ func newSide(t testing.TB, name string, qpn bth.QPN, memory int, c verbs.QPCap) 
 	if !ok1 || !ok2 {
 		t.Fatal("rings")
 	}
-	s.qp = New(Config{QPN: qpn, PD: 1, Cap: c, SQ: sr, RQ: rr, SendCQ: s, RecvCQ: s, MRs: s.mrs, Recorder: trace.NewRecorder(256)})
+	s.qp = New(Config{Config: transport.Config{QPN: qpn, PD: 1, Cap: c, SQ: sr, RQ: rr, SendCQ: s, RecvCQ: s, MRs: s.mrs, Recorder: trace.NewRecorder(256)}})
 	return s
 }
 
@@ -204,7 +205,7 @@ func (p *pair) transmit(i int, s *side) bool {
 		if p.order%2 == 0 {
 			k = n - 1 - k
 		}
-		s.qp.Unsend(p.bursts[k], p.cut[k])
+		s.qp.Sent(p.bursts[k], p.cut[k])
 	}
 	return n > 0
 }

@@ -19,15 +19,6 @@ const (
 	// looks like.
 	readFraction = 2
 
-	// snapshotMax is the largest payload that is copied before it is sealed.
-	// Longer ones are referenced: they belong to the NIC until completion.
-	snapshotMax = 512
-
-	// maxMessage is the longest message, 2^31 octets (IBA 9.7.3.3).
-	maxMessage = 1 << 31
-
 	// timeoutUnit is 4.096 us (IBA 9.7.6.1.3) in nanoseconds.
 	timeoutUnit = 4096
-
-	pkey = 0xffff
 )

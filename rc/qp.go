@@ -5,36 +5,16 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/cc"
-	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
 
-// CompSink takes completions: the NIC's side of a completion queue.
-type CompSink interface {
-	Push(w *verbs.WC, solicited bool)
-}
-
-// RecvSource gives receive requests: a queue pair's own ring, or an SRQ.
-type RecvSource interface {
-	// Fetch takes the next request; ok is false when there is none, n is -1
-	// when it is malformed.
-	Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool)
-	Len() int
-}
-
 // Config is what a queue pair is made of. It is not changed later.
 type Config struct {
-	QPN            bth.QPN
-	PD             mr.PD
-	Cap            verbs.QPCap
-	SigAll         bool
-	SQ             *verbs.SendRing
-	RQ             RecvSource
-	SendCQ, RecvCQ CompSink
-	MRs            *mr.Table
-	Recorder       *trace.Recorder
+	transport.Config
+
 	// Window is how many packets of 4 KiB may be in flight; 0 means 64.
 	Window int
 	// Control decides how much may be in flight; nil means a cc.Adaptive of
@@ -48,20 +28,19 @@ type QP struct {
 	attr verbs.QPAttr
 	flow *wire.Flow
 	mtu  int
+	mem  transport.Memory
 
 	control cc.Controller // from RTS on
 
 	req  requester
 	resp responder
 
-	parts [][]byte // scratch of resolve
-
 	turn   bool // whose turn it is in Fill
-	events Events
+	events transport.Events
 	ended  trace.Reason // why it is in ERR
 	wc     verbs.WC     // the completion at hand: a sink is an interface, and what it is given would escape
 	counts trace.Counts
-	stats  Stats
+	stats  transport.Stats
 }
 
 // New returns a queue pair in state RESET.
@@ -69,9 +48,10 @@ func New(cfg Config) *QP {
 	if cfg.Window <= 0 {
 		cfg.Window = defaultWindow
 	}
-	q := &QP{cfg: cfg, parts: make([][]byte, 0, max(cfg.Cap.MaxSendSGE, cfg.Cap.MaxRecvSGE))}
+	q := &QP{cfg: cfg}
+	q.mem.Init(&q.cfg.Config)
 	q.req.init(cfg.Cap)
-	q.resp.init(cfg.Cap)
+	q.resp.init(&q.cfg.Config)
 	return q
 }
 
@@ -99,10 +79,10 @@ func (q *QP) Flow() *wire.Flow { return q.flow }
 func (q *QP) Counts() *trace.Counts { return &q.counts }
 
 // Stats returns the queue pair's other counters.
-func (q *QP) Stats() *Stats { return &q.stats }
+func (q *QP) Stats() *transport.Stats { return &q.stats }
 
 // TakeEvents returns the events since the last call.
-func (q *QP) TakeEvents() Events {
+func (q *QP) TakeEvents() transport.Events {
 	e := q.events
 	q.events = 0
 	return e
@@ -138,7 +118,7 @@ func (q *QP) HandlePacket(now int64, p *bth.Packet) {
 	}
 	if info.Has(bth.Request) {
 		if q.attr.State == verbs.StateRTR && !q.resp.established {
-			q.events |= EventCommEst
+			q.events |= transport.EventCommEst
 		}
 		q.resp.established = true
 		q.stats.RcvdRequests++
@@ -174,10 +154,10 @@ func (q *QP) Ready(now int64) bool {
 	return q.responsesPending() || q.requestReady(now)
 }
 
-// Unsend takes back what a link did not send of a filled burst: every segment
-// from index sent on. It is not a loss. When several bursts were filled, the
-// calls may come in any order.
-func (q *QP) Unsend(b *wire.Burst, sent int) {
+// Sent says how many segments of a burst left; what did not is taken back. It
+// is not a loss. When several bursts were filled, the calls may come in any
+// order.
+func (q *QP) Sent(b *wire.Burst, sent int) {
 	if sent >= b.Len() {
 		return
 	}

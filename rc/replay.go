@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -161,11 +162,11 @@ func (q *QP) repeatRead(p *bth.Packet) bool {
 	skip := p.PSN.Diff(a.first)
 	off := skip * q.mtu
 	n := int(p.DMALen)
-	if p.VA != a.va+uint64(off) || off > a.length || n > a.length-off || p.DMALen > maxMessage {
+	if p.VA != a.va+uint64(off) || off > a.length || n > a.length-off || p.DMALen > transport.MaxMessage {
 		return false
 	}
 	if n > 0 {
-		if _, why := q.cfg.MRs.Resolve(q.cfg.PD, p.RKey, p.VA, n, verbs.AccessRemoteRead); why != trace.None {
+		if _, why := q.mem.Remote(p.RKey, p.VA, n, verbs.AccessRemoteRead); why != trace.None {
 			return false
 		}
 	}

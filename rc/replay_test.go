@@ -8,6 +8,7 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -98,7 +99,7 @@ func TestDuplicateBeforeRead(t *testing.T) {
 		r.req(bth.RCWriteOnly, 8, nil)
 		b := r.bursts(1, 8)[0]
 		r.req(bth.RCWriteOnly, 9, nil)
-		r.qp.Unsend(b, 0)
+		r.qp.Sent(b, 0)
 		r.wantSent("ACK 9")
 	})
 }
@@ -214,7 +215,7 @@ func TestReadKeyWithdrawn(t *testing.T) {
 		r.reqTo(bth.RCReadReq, 0, make([]byte, 4), 0)
 		r.wantSent("NAK62 3")
 		r.wantState(verbs.StateErr)
-		if e := r.qp.TakeEvents(); e&EventAccess == 0 {
+		if e := r.qp.TakeEvents(); e&transport.EventAccess == 0 {
 			r.t.Fatalf("events %b", e)
 		}
 		r.wantSent("")

@@ -3,6 +3,7 @@ package rc
 import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -112,7 +113,7 @@ func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
 		var src []byte
 		if n > 0 {
 			var why trace.Reason
-			if src, why = q.cfg.MRs.Resolve(q.cfg.PD, a.rkey, a.va+uint64(off), n, verbs.AccessRemoteRead); why != trace.None {
+			if src, why = q.mem.Remote(a.rkey, a.va+uint64(off), n, verbs.AccessRemoteRead); why != trace.None {
 				q.readFailed(now, a, why)
 				return false
 			}
@@ -140,7 +141,7 @@ func (q *QP) readFailed(now int64, a *reply, why trace.Reason) {
 	}
 	r.ack.pending = false
 	r.nak = nakState{pending: true, fatal: true, psn: psn, syndrome: bth.NAKRemoteAccess}
-	q.events |= EventAccess
+	q.events |= transport.EventAccess
 	q.note(now, why, trace.Local, nil)
 	q.toErr(now, why)
 }

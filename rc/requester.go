@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -43,7 +44,7 @@ func (r *requester) init(c verbs.QPCap) {
 	r.wqes = make([]sqe, c.MaxSendWR)
 	sges := make([]verbs.SGE, c.MaxSendWR*c.MaxSendSGE)
 	for i := range r.wqes {
-		r.wqes[i].sgl = sges[i*c.MaxSendSGE : i*c.MaxSendSGE : (i+1)*c.MaxSendSGE]
+		r.wqes[i].SGL = sges[i*c.MaxSendSGE : i*c.MaxSendSGE : (i+1)*c.MaxSendSGE]
 	}
 	r.deadline = math.MaxInt64
 }
@@ -112,7 +113,7 @@ func (q *QP) requestReady(now int64) bool {
 		return q.attr.State != verbs.StateSQD && !r.broken && int(r.tail-r.head) < len(r.wqes) && q.cfg.SQ.Pending()
 	}
 	w := r.at(r.cur)
-	if w.bad != verbs.WCSuccess {
+	if w.Bad != verbs.WCSuccess {
 		return !w.first.After(r.una) // it is its turn to fail
 	}
 	return !q.held(w, r.next.Diff(w.first))
@@ -144,7 +145,7 @@ func (q *QP) current(now int64) (w *sqe, i int) {
 	}
 	w = r.at(r.cur)
 	i = r.next.Diff(w.first)
-	if w.bad != verbs.WCSuccess || q.held(w, i) {
+	if w.Bad != verbs.WCSuccess || q.held(w, i) {
 		return nil, 0
 	}
 	return w, i
@@ -175,7 +176,7 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 		if full {
 			break
 		}
-		if w.bad != verbs.WCSuccess {
+		if w.Bad != verbs.WCSuccess {
 			break
 		}
 	}
@@ -193,8 +194,8 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 // failBad ends a request that broke a local rule once everything before it is
 // finished, so that completions stay in order.
 func (q *QP) failBad(now int64) {
-	if w := q.req.headWQE(); w != nil && w.bad != verbs.WCSuccess && !w.first.After(q.req.una) {
-		q.failSend(now, w.bad, w.badWhy)
+	if w := q.req.headWQE(); w != nil && w.Bad != verbs.WCSuccess && !w.first.After(q.req.una) {
+		q.failSend(now, w.Bad, w.BadWhy)
 	}
 }
 
@@ -215,45 +216,7 @@ func (q *QP) advance(w *sqe, n int) {
 
 // header returns the fields every packet of this queue pair has.
 func (q *QP) header(op bth.Opcode, psn bth.PSN) bth.Packet {
-	return bth.Packet{Opcode: op, MigReq: true, PKey: pkey, DestQP: bth.QPN(q.attr.DestQPN), PSN: psn}
-}
-
-// dataOpcode is the opcode of packet i of n of a SEND or WRITE.
-func dataOpcode(op verbs.WROpcode, i, n int) bth.Opcode {
-	first, last := i == 0, i == n-1
-	switch op {
-	case verbs.WRWrite, verbs.WRWriteImm:
-		switch {
-		case first && last && op == verbs.WRWriteImm:
-			return bth.RCWriteOnlyImm
-		case first && last:
-			return bth.RCWriteOnly
-		case first:
-			return bth.RCWriteFirst
-		case last && op == verbs.WRWriteImm:
-			return bth.RCWriteLastImm
-		case last:
-			return bth.RCWriteLast
-		}
-		return bth.RCWriteMiddle
-	}
-	switch {
-	case first && last && op == verbs.WRSendImm:
-		return bth.RCSendOnlyImm
-	case first && last && op == verbs.WRSendInv:
-		return bth.RCSendOnlyInv
-	case first && last:
-		return bth.RCSendOnly
-	case first:
-		return bth.RCSendFirst
-	case last && op == verbs.WRSendImm:
-		return bth.RCSendLastImm
-	case last && op == verbs.WRSendInv:
-		return bth.RCSendLastInv
-	case last:
-		return bth.RCSendLast
-	}
-	return bth.RCSendMiddle
+	return bth.Packet{Opcode: op, MigReq: true, PKey: transport.PKey, DestQP: bth.QPN(q.attr.DestQPN), PSN: psn}
 }
 
 // putData adds packet i of a SEND or WRITE. It returns false when the burst
@@ -261,45 +224,25 @@ func dataOpcode(op verbs.WROpcode, i, n int) bth.Opcode {
 func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	r := &q.req
 	off := i * q.mtu
-	n := min(q.mtu, w.length-off)
-	p := q.header(dataOpcode(w.Opcode, i, w.pkts), r.next)
+	n := min(q.mtu, w.Length-off)
+	p := q.header(w.PacketOpcode(bth.RCSendFirst, i, w.pkts), r.next)
 	hdr := p.Info().HdrLen
-	if !b.Fits(hdr+n+-n&3+bth.ICRCLen, len(w.sgl)) {
+	if !b.Fits(hdr+n+-n&3+bth.ICRCLen, len(w.SGL)) {
 		return false
 	}
-	// Keys are checked before anything of the packet is in the burst.
-	var parts [][]byte
-	if w.Flags&verbs.SendInline == 0 {
-		var ok bool
-		if parts, ok = q.resolve(w.sgl, off, n, 0); !ok {
-			w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
-			return true
-		}
+	data, ok := w.Payload(&q.mem, off, n)
+	if !ok {
+		w.Fail(verbs.WCLocProtErr, trace.FailLocalProt)
+		return true
 	}
 	last := i == w.pkts-1
 	p.Pad = uint8(-n & 3)
-	p.VA, p.RKey, p.DMALen = w.RemoteAddr, w.RKey, uint32(w.length)
-	p.Imm, p.Inv = w.Imm, w.Imm
-	p.SE = last && w.Flags&verbs.SendSolicited != 0 && w.Opcode != verbs.WRWrite
+	w.Describe(&p, last)
 	if last || r.unasked() >= window/ackFraction-1 {
 		p.AckReq, r.asked = true, r.next.Add(1)
 	}
 	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))
-	switch {
-	case w.Flags&verbs.SendInline != 0:
-		q.cfg.SQ.Inline(b.Copy(n), &w.SendWQE, off)
-	case n <= snapshotMax:
-		dst := b.Copy(n)
-		for _, src := range parts {
-			dst = dst[copy(dst, src):]
-		}
-	default:
-		for _, src := range parts {
-			b.Ref(src)
-		}
-	}
-	clear(parts)
-	b.End()
+	data.Put(b, q.cfg.SQ)
 	q.stats.SentBytes += uint64(n)
 	if i == 0 && w.Opcode != verbs.WRWrite && w.Opcode != verbs.WRWriteImm && !r.next.Before(r.high) {
 		q.stats.Sends++
@@ -326,9 +269,9 @@ func (q *QP) putRead(b *wire.Burst, w *sqe, i int) bool {
 	}
 	pkts := q.readEnd(w, i) - i
 	off := i * q.mtu
-	n := min(pkts*q.mtu, w.length-off)
-	if !q.permits(w.sgl, off, n, verbs.AccessLocalWrite) {
-		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+	n := min(pkts*q.mtu, w.Length-off)
+	if !q.mem.Permits(w.SGL, off, n, verbs.AccessLocalWrite) {
+		w.Fail(verbs.WCLocProtErr, trace.FailLocalProt)
 		return true
 	}
 	p := q.header(bth.RCReadReq, r.next)
@@ -352,8 +295,8 @@ func (q *QP) putAtomic(b *wire.Burst, w *sqe) bool {
 	if !b.Fits(hdr+bth.ICRCLen, 0) {
 		return false
 	}
-	if !q.permits(w.sgl, 0, 8, verbs.AccessLocalWrite) {
-		w.bad, w.badWhy = verbs.WCLocProtErr, trace.FailLocalProt
+	if !q.mem.Permits(w.SGL, 0, 8, verbs.AccessLocalWrite) {
+		w.Fail(verbs.WCLocProtErr, trace.FailLocalProt)
 		return true
 	}
 	p := q.header(op, r.next)

@@ -10,6 +10,7 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -374,7 +375,7 @@ func TestMalformedWQE(t *testing.T) {
 	r.wantSent("")
 	r.wantDone("0 LOC_QP_OP")
 	r.wantState(verbs.StateErr)
-	if e := r.qp.TakeEvents(); e&EventFatal == 0 {
+	if e := r.qp.TakeEvents(); e&transport.EventFatal == 0 {
 		t.Errorf("events %b", e)
 	}
 	r.wantSent("")
@@ -390,7 +391,7 @@ func TestLongestMessage(t *testing.T) {
 		q := &r.qp.req
 		// As if the head had 2^23 packets, all but the last acknowledged.
 		w := q.headWQE()
-		w.Opcode, w.pkts, w.length = verbs.WRSend, 1<<23, 1<<31
+		w.Opcode, w.pkts, w.Length = verbs.WRSend, 1<<23, 1<<31
 		w.first = r.psn(1 - 1<<23)
 		q.una = r.psn(0)
 		if q.find(r.psn(1)); q.cur != q.head+1 {
@@ -415,7 +416,7 @@ func TestUnsendCounters(t *testing.T) {
 		if !r.qp.Fill(0, r.burst) {
 			t.Fatal("nothing to send")
 		}
-		r.qp.Unsend(r.burst, 0)
+		r.qp.Sent(r.burst, 0)
 		after := *r.qp.Stats()
 		after.AcksCoalesced = before.AcksCoalesced
 		if after != before {

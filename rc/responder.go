@@ -3,6 +3,7 @@ package rc
 import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -16,36 +17,19 @@ type responder struct {
 	nakked bool
 
 	op    bth.Op // message in progress: OpSend, OpWrite or OpNone
-	recv  recvWQE
-	write writeCursor
+	recv  transport.Receiver
+	write transport.WriteCursor
 
 	replies replayRing
 	ack     ackState
 	nak     nakState
 }
 
-// recvWQE is the receive request that the message in progress fills.
-type recvWQE struct {
-	id     uint64
-	held   bool
-	sgl    []verbs.SGE
-	n      int // entries of sgl
-	length int // octets of room
-	got    int // octets filled
-}
-
-// writeCursor is where the next packet of a WRITE goes.
-type writeCursor struct {
-	va    uint64
-	rkey  uint32
-	left  int
-	total int
-}
-
-func (r *responder) init(c verbs.QPCap) { r.recv.sgl = make([]verbs.SGE, c.MaxRecvSGE) }
+func (r *responder) init(c *transport.Config) { r.recv.Init(c) }
 
 func (r *responder) reset() {
-	*r = responder{recv: recvWQE{sgl: r.recv.sgl}, replies: replayRing{slots: r.replies.slots[:0]}}
+	r.recv.Reset()
+	*r = responder{recv: r.recv, replies: replayRing{slots: r.replies.slots[:0]}}
 }
 
 // start begins at the first PSN when the queue pair enters RTR.
@@ -181,55 +165,29 @@ func (q *QP) checkResource(p *bth.Packet) (verdict, trace.Reason) {
 // takeRecv takes the next receive request. None is held: a packet that took one
 // either was accepted or ended the queue pair.
 func (q *QP) takeRecv() (verdict, trace.Reason) {
-	w := &q.resp.recv
-	id, n, ok := q.cfg.RQ.Fetch(w.sgl)
-	if !ok {
+	switch why := q.resp.recv.Take(); why {
+	case trace.None:
+		return accept, trace.None
+	case trace.DropNoRecv:
 		return notReady, trace.NoteRNRNAK
+	default:
+		return remoteOp, why
 	}
-	w.id, w.held, w.n, w.length, w.got = id, true, max(n, 0), 0, 0
-	if n < 0 {
-		return remoteOp, trace.FailLocalQPOp
-	}
-	for _, s := range w.sgl[:n] {
-		w.length += int(s.Length)
-	}
-	return accept, trace.None
 }
 
 // checkLength: payload and pad have the length the opcode's position demands,
 // and the message keeps to its own. C9-95 to C9-98, 9.7.4.1.6.
 func (q *QP) checkLength(p *bth.Packet) (verdict, trace.Reason) {
-	info, n := p.Info(), len(p.Payload)
-	bad := int(p.Pad) != -n&3
-	switch {
-	case !info.Has(bth.HasPayload):
-		bad = bad || n != 0
-	case info.Has(bth.First | bth.Middle):
-		bad = bad || n != q.mtu
-	case info.Has(bth.Last):
-		bad = bad || n < 1 || n > q.mtu
-	default:
-		bad = bad || n > q.mtu
-	}
-	w := &q.resp.write
-	switch info.Op {
+	bad := !transport.LengthOK(p, q.mtu)
+	switch p.Info().Op {
 	case bth.OpSend:
-		if !bad && n > q.resp.recv.length-q.resp.recv.got {
+		if !bad && len(p.Payload) > q.resp.recv.Len-q.resp.recv.Got {
 			return invalidRequest, trace.FailLocalLen
 		}
 	case bth.OpWrite:
-		switch {
-		case info.Has(bth.First):
-			bad = bad || p.DMALen > maxMessage || int(p.DMALen) <= n
-		case info.Has(bth.Only):
-			bad = bad || int(p.DMALen) != n
-		case info.Has(bth.Middle):
-			bad = bad || w.left <= n
-		default:
-			bad = bad || w.left != n
-		}
+		bad = bad || !q.resp.write.LengthOK(p)
 	case bth.OpReadReq:
-		bad = bad || p.DMALen > maxMessage
+		bad = bad || p.DMALen > transport.MaxMessage
 	case bth.OpCmpSwap, bth.OpFetchAdd:
 		bad = bad || p.VA&7 != 0
 	}
@@ -258,7 +216,7 @@ func (q *QP) checkRKey(p *bth.Packet) (verdict, trace.Reason) {
 	if n == 0 {
 		return accept, trace.None
 	}
-	if _, why := q.cfg.MRs.Resolve(q.cfg.PD, p.RKey, p.VA, n, need); why != trace.None {
+	if _, why := q.mem.Remote(p.RKey, p.VA, n, need); why != trace.None {
 		return remoteAccess, why
 	}
 	return accept, trace.None
@@ -276,25 +234,20 @@ func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 		return
 	case invalidRequest:
 		q.queueNAK(bth.NAKInvalidRequest)
-		q.events |= EventReqErr
+		q.events |= transport.EventReqErr
 	case remoteAccess:
 		q.queueNAK(bth.NAKRemoteAccess)
-		q.events |= EventAccess
+		q.events |= transport.EventAccess
 	case remoteOp:
 		q.queueNAK(bth.NAKRemoteOperational)
-		q.events |= EventFatal
+		q.events |= transport.EventFatal
 	}
 	r.nak.fatal = true
-	if r.recv.held {
+	if r.recv.Held {
 		// The receive request that met the error tells of it; the rest are
 		// flushed.
-		switch why {
-		case trace.FailLocalLen:
-			q.completeRecv(verbs.WCLocLenErr, why)
-		case trace.FailLocalProt:
-			q.completeRecv(verbs.WCLocProtErr, why)
-		case trace.FailLocalQPOp:
-			q.completeRecv(verbs.WCLocQPOpErr, why)
+		if st, ok := transport.ErrStatus(why); ok {
+			r.recv.Fail(st, why)
 		}
 	}
 	q.toErr(now, why)

@@ -319,7 +319,7 @@ func TestTooManyReads(t *testing.T) {
 		r.reqTo(bth.RCReadReq, 0, make([]byte, 4), 0)
 		r.burst.Reset(nil, 0, 0)
 		r.qp.Fill(0, r.burst)
-		r.qp.Unsend(r.burst, 0)
+		r.qp.Sent(r.burst, 0)
 		r.reqTo(bth.RCReadReq, 2, make([]byte, 4), 0)
 		r.wantState(verbs.StateRTS)
 		r.wantSent("READ_RESP_ONLY 2/4")
@@ -328,7 +328,7 @@ func TestTooManyReads(t *testing.T) {
 		r.reqTo(bth.RCReadReq, 0, make([]byte, 4), 0)
 		r.burst.Reset(nil, 0, 0)
 		r.qp.Fill(0, r.burst)
-		r.qp.Unsend(r.burst, 0)
+		r.qp.Sent(r.burst, 0)
 		r.reqTo(bth.RCReadReq, 1, make([]byte, 4), 0)
 		r.wantSent("READ_RESP_ONLY 0/4, NAK61 1")
 	}, depth(1))
@@ -364,7 +364,7 @@ func TestUnsendResponses(t *testing.T) {
 					if k == 0 {
 						cut = min(first, bs[0].Len())
 					}
-					r.qp.Unsend(bs[k], cut)
+					r.qp.Sent(bs[k], cut)
 				}
 				r.sent()
 				if len(r.pkts) != len(all)-first {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -62,7 +63,7 @@ func (q *QP) drained() {
 		return
 	}
 	if w := r.headWQE(); w == nil || w.first == r.una {
-		q.events |= EventDrained
+		q.events |= transport.EventDrained
 	}
 }
 

@@ -273,14 +273,14 @@ func TestRNRRetry(t *testing.T) {
 
 // What a link did not take is sent again from there, as new, with no retry and
 // no timer for it, in whatever order several bursts come back.
-func TestUnsend(t *testing.T) {
+func TestSent(t *testing.T) {
 	rule(t, func(r *raw) {
 		r.post(1, verbs.WRSend, 1000)
 		r.post(2, verbs.WRRead, 600)
 		r.post(3, verbs.WRSend, 4)
 		r.burst.Reset(nil, 0, 0)
 		r.qp.Fill(0, r.burst)
-		r.qp.Unsend(r.burst, 0)
+		r.qp.Sent(r.burst, 0)
 		if r.qp.Deadline() != never {
 			r.t.Fatal("a timer runs for what was never sent")
 		}
@@ -291,7 +291,7 @@ func TestUnsend(t *testing.T) {
 		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
 			bs := r.bursts(3, 2)
 			for _, k := range order {
-				r.qp.Unsend(bs[k], 0)
+				r.qp.Sent(bs[k], 0)
 			}
 		}
 		r.wantSent(all)
@@ -303,7 +303,7 @@ func TestUnsend(t *testing.T) {
 	})
 }
 
-// Packets acknowledged between Fill and Unsend do not keep the others from
+// Packets acknowledged between Fill and Sent do not keep the others from
 // being sent again at once.
 func TestUnsendAfterAck(t *testing.T) {
 	rule(t, func(r *raw) {
@@ -313,7 +313,7 @@ func TestUnsendAfterAck(t *testing.T) {
 		r.burst.Reset(nil, 0, 0)
 		r.qp.Fill(r.now, r.burst)
 		r.ack(0)
-		r.qp.Unsend(r.burst, 0)
+		r.qp.Sent(r.burst, 0)
 		r.wantSent("SEND_MIDDLE 1/256, SEND_LAST 2/88!")
 	})
 }
@@ -324,7 +324,7 @@ func TestUnsendPart(t *testing.T) {
 		r.post(1, verbs.WRSend, 4)
 		r.post(2, verbs.WRSend, 4)
 		r.post(3, verbs.WRSend, 4)
-		r.qp.Unsend(r.bursts(1, 8)[0], 2)
+		r.qp.Sent(r.bursts(1, 8)[0], 2)
 		if got := r.qp.Deadline(); got != timeout14 {
 			r.t.Fatalf("deadline %d", got)
 		}

@@ -1,11 +1,10 @@
 package rc
 
 import (
-	"fmt"
-
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -15,18 +14,9 @@ import (
 // that names what is missing, too much or out of range, and then changes
 // nothing.
 func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flow) error {
-	to := q.attr.State
-	if m&verbs.AttrState != 0 {
-		to = a.State
-	}
-	if err := verbs.CheckTransition(verbs.RC, q.attr.State, to, m); err != nil {
+	to, err := transport.CheckModify(verbs.RC, q.attr.State, a, m, flow)
+	if err != nil {
 		return err
-	}
-	if err := checkRanges(a, m); err != nil {
-		return err
-	}
-	if m&verbs.AttrAV != 0 && flow == nil {
-		return fmt.Errorf("rc: an address vector without a flow")
 	}
 	from := q.attr.State
 	switch to {
@@ -69,60 +59,18 @@ func (q *QP) readapt(m verbs.AttrMask) {
 	if m&verbs.AttrMaxRdAtomic != 0 && q.attr.MaxRdAtomic == 0 {
 		for i := r.cur; i != r.tail; i++ {
 			if w := r.at(i); w.answered() {
-				w.bad, w.badWhy = verbs.WCLocQPOpErr, trace.FailLocalQPOp
+				w.Fail(verbs.WCLocQPOpErr, trace.FailLocalQPOp)
 			}
 		}
 	}
 }
 
-func checkRanges(a *verbs.QPAttr, m verbs.AttrMask) error {
-	for _, c := range []struct {
-		m     verbs.AttrMask
-		v     int
-		limit int
-		name  string
-	}{
-		{verbs.AttrMaxRdAtomic, a.MaxRdAtomic, verbs.MaxRdAtomic, "MaxRdAtomic"},
-		{verbs.AttrMaxDestRdAtomic, a.MaxDestRdAtomic, verbs.MaxRdAtomic, "MaxDestRdAtomic"},
-		{verbs.AttrMinRNRTimer, int(a.MinRNRTimer), 31, "MinRNRTimer"},
-		{verbs.AttrTimeout, int(a.Timeout), 31, "Timeout"},
-		{verbs.AttrRetryCnt, int(a.RetryCnt), 7, "RetryCnt"},
-		{verbs.AttrRNRRetry, int(a.RNRRetry), 7, "RNRRetry"},
-		{verbs.AttrDestQPN, int(a.DestQPN), bth.QPNMask, "DestQPN"},
-		{verbs.AttrRQPSN, int(a.RQPSN), bth.PSNMask, "RQPSN"},
-		{verbs.AttrSQPSN, int(a.SQPSN), bth.PSNMask, "SQPSN"},
-	} {
-		if m&c.m != 0 && (c.v < 0 || c.v > c.limit) {
-			return fmt.Errorf("rc: %s is %d, the range is 0..%d", c.name, c.v, c.limit)
-		}
-	}
-	if m&verbs.AttrPathMTU != 0 && !a.PathMTU.Valid() {
-		return fmt.Errorf("rc: path MTU %d is none of 256, 512, 1024, 2048, 4096", a.PathMTU)
-	}
-	return nil
-}
-
 func (q *QP) apply(a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flow) {
-	set := func(bit verbs.AttrMask, f func()) {
-		if m&bit != 0 {
-			f()
-		}
+	transport.Apply(&q.attr, a, m)
+	q.mtu = int(q.attr.PathMTU)
+	if m&verbs.AttrAV != 0 {
+		q.flow = flow
 	}
-	t := &q.attr
-	set(verbs.AttrAccess, func() { t.Access = a.Access })
-	set(verbs.AttrPKeyIndex, func() { t.PKeyIndex = a.PKeyIndex })
-	set(verbs.AttrPort, func() { t.Port = a.Port })
-	set(verbs.AttrAV, func() { t.AV, q.flow = a.AV, flow })
-	set(verbs.AttrPathMTU, func() { t.PathMTU, q.mtu = a.PathMTU, int(a.PathMTU) })
-	set(verbs.AttrDestQPN, func() { t.DestQPN = a.DestQPN })
-	set(verbs.AttrRQPSN, func() { t.RQPSN = a.RQPSN })
-	set(verbs.AttrSQPSN, func() { t.SQPSN = a.SQPSN })
-	set(verbs.AttrMaxDestRdAtomic, func() { t.MaxDestRdAtomic = a.MaxDestRdAtomic })
-	set(verbs.AttrMinRNRTimer, func() { t.MinRNRTimer = a.MinRNRTimer })
-	set(verbs.AttrTimeout, func() { t.Timeout = a.Timeout })
-	set(verbs.AttrRetryCnt, func() { t.RetryCnt = a.RetryCnt })
-	set(verbs.AttrRNRRetry, func() { t.RNRRetry = a.RNRRetry })
-	set(verbs.AttrMaxRdAtomic, func() { t.MaxRdAtomic = a.MaxRdAtomic })
 }
 
 // reset returns to RESET: nothing is completed, everything is forgotten.
@@ -130,9 +78,9 @@ func (q *QP) reset() {
 	q.attr = verbs.QPAttr{}
 	q.flow, q.mtu, q.events = nil, 0, 0
 	q.cfg.SQ.Reset()
-	if r, ok := q.cfg.RQ.(*verbs.RecvRing); ok {
-		r.SetFlushing(false)
-		r.Reset()
+	if own := q.cfg.OwnRQ(); own != nil {
+		own.SetFlushing(false)
+		own.Reset()
 	}
 	q.req.reset()
 	q.resp.reset()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -224,7 +225,7 @@ func TestDrain(t *testing.T) {
 	}
 	drained := func(r *raw, want bool) {
 		r.t.Helper()
-		if got := r.qp.TakeEvents()&EventDrained != 0; got != want {
+		if got := r.qp.TakeEvents()&transport.EventDrained != 0; got != want {
 			r.t.Fatalf("drained %v, want %v", got, want)
 		}
 	}
@@ -265,7 +266,7 @@ func TestDrain(t *testing.T) {
 		b := r.bursts(1, 8)[0]
 		modify(r, sqd, verbs.AttrState)
 		drained(r, false)
-		r.qp.Unsend(b, 0)
+		r.qp.Sent(b, 0)
 		drained(r, true)
 		r.wantSent("")
 		// Attributes changed meanwhile count.
@@ -344,8 +345,8 @@ func TestErrAndReset(t *testing.T) {
 		if err := r.qp.Modify(0, &verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState, nil); err != nil {
 			r.t.Fatal(err)
 		}
-		r.qp.Unsend(b[0], 0)
-		r.qp.Unsend(b[1], 0)
+		r.qp.Sent(b[0], 0)
+		r.qp.Sent(b[1], 0)
 		r.wantSent("")
 		r.wantDone("")
 		if r.expire() != -1 {
@@ -359,7 +360,7 @@ func TestEstablished(t *testing.T) {
 	r := inState(t, verbs.StateRTR)
 	r.req(bth.RCWriteOnly, 0, nil)
 	r.req(bth.RCWriteOnly, 1, nil)
-	if e := r.qp.TakeEvents(); e != EventCommEst {
+	if e := r.qp.TakeEvents(); e != transport.EventCommEst {
 		t.Errorf("events %b", e)
 	}
 	r.wantSent("ACK 1")

@@ -37,6 +37,10 @@ const (
 	DropOverflow    // receive queue of the link or hand-over was full
 	DropInjected    // dropped by a fault rule
 	DropStray       // segment for another shard, handed over
+	DropMessage     // rest of an unreliable message that was given up
+	DropTooLong     // unreliable message longer than its receive request or path
+	DropGroup       // multicast group that no queue pair is attached to
+	DropLoopback    // what this device itself sent to a multicast group
 	DropUnsupported // valid, but of a service that is not implemented
 
 	FailRetryExceeded // transport retries used up
@@ -103,6 +107,10 @@ var reasons = [NumReasons]reasonText{
 	DropOverflow:    {"rx_overflow", "a queue inside the host was full; packets arrive faster than they are taken"},
 	DropInjected:    {"fault_injected", "a fault rule dropped it"},
 	DropStray:       {"stray_segment", "the segment belonged to another shard and was handed over"},
+	DropMessage:     {"message_rest", "the rest of an unreliable message whose beginning was lost or refused"},
+	DropTooLong:     {"message_too_long", "an unreliable message is longer than the receive request it met, or than the path MTU, and is lost; a UD receive request needs 40 octets more than the message"},
+	DropGroup:       {"unknown_mcast_group", "no queue pair is attached to the multicast group the packet was sent to"},
+	DropLoopback:    {"multicast_loop", "what this device sent to a multicast group came back to it from the network; its own queue pairs had it already"},
 	DropUnsupported: {"unsupported", "valid, but of a service that is not implemented"},
 
 	FailRetryExceeded: {"retry_exceeded_err", "no acknowledgement after all retries: the peer is down or its queue pair is in error, packets cannot reach it (MTU, firewall, wrong GID or port 4791 blocked), or its ICRC check fails"},

@@ -40,7 +40,7 @@ func TestReasons(t *testing.T) {
 // TestIsDrop: reasons that drop a packet, and those at the ends that do not.
 func TestIsDrop(t *testing.T) {
 	for r := None; r < NumReasons; r++ {
-		require.Equal(t, r >= 1 && r <= 28, r.IsDrop(), r)
+		require.Equal(t, r >= 1 && r <= 32, r.IsDrop(), r)
 	}
 	for _, r := range []Reason{DropShort, DropICRC, DropNoRecv, DropStray, DropUnsupported} {
 		require.True(t, r.IsDrop(), r)

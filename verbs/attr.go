@@ -51,7 +51,11 @@ type AV struct {
 	SGIDIndex    int
 	TrafficClass uint8
 	HopLimit     uint8 // 0 means 64
-	FlowLabel    uint32
+	// SL is the service level, 0 to 7: the priority of the packets at the
+	// sending interface, and by a VLAN interface's egress-qos-map the PCP. 0
+	// leaves it to the system.
+	SL        uint8
+	FlowLabel uint32
 }
 
 // QPAttr is the set of attributes of a queue pair that Modify changes and
@@ -237,7 +241,10 @@ type DeviceAttr struct {
 	MaxQPRdAtom   int
 	MaxInitRdAtom int
 	MaxSRQ        int
+	MaxSRQWR      int
 	MaxAH         int
+	MaxMcastGrp   int // multicast groups of the device
+	MaxMcastQP    int // queue pairs attached to one group
 	LocalAckDelay int
 	PhysPorts     int
 	Shards        int
@@ -274,6 +281,8 @@ const (
 	EventDeviceFatal EventType = 8
 	EventPortActive  EventType = 9
 	EventPortErr     EventType = 10
+	EventSRQErr      EventType = 14
+	EventSRQLimit    EventType = 15
 	EventLastWQE     EventType = 16
 )
 
@@ -297,6 +306,10 @@ func (t EventType) String() string {
 		return "port active"
 	case EventPortErr:
 		return "port error"
+	case EventSRQErr:
+		return "SRQ error"
+	case EventSRQLimit:
+		return "SRQ limit reached"
 	case EventLastWQE:
 		return "last WQE reached"
 	}
@@ -308,4 +321,5 @@ type AsyncEvent struct {
 	Type EventType
 	QPN  uint32 // of queue pair events
 	CQ   Handle // of completion queue events
+	SRQ  Handle // of shared receive queue events
 }

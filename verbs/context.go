@@ -130,16 +130,24 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if cfg.SendCQ.ctx != p.ctx || cfg.RecvCQ.ctx != p.ctx {
 		return nil, errors.New("verbs: a completion queue of another device")
 	}
+	req := QPReq{PD: p.h, SendCQ: cfg.SendCQ.h, RecvCQ: cfg.RecvCQ.h, Type: cfg.Type, SigAll: cfg.SignalAll}
+	if cfg.SRQ != nil {
+		if cfg.SRQ.pd.ctx != p.ctx {
+			return nil, errors.New("verbs: a shared receive queue of another device")
+		}
+		req.SRQ = cfg.SRQ.info.Handle
+	}
 	c, err := cfg.Cap.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
-	info, err := p.ctx.p.CreateQP(QPReq{PD: p.h, SendCQ: cfg.SendCQ.h, RecvCQ: cfg.RecvCQ.h, Type: cfg.Type, Cap: c, SigAll: cfg.SignalAll})
+	req.Cap = c
+	info, err := p.ctx.p.CreateQP(req)
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{pd: p, info: info, typ: cfg.Type, cap: c}
-	if q.sq, err = NewSendQueue(info.SendRing, c); err == nil {
+	q := &QP{pd: p, info: info, typ: cfg.Type, cap: c, srq: cfg.SRQ}
+	if q.sq, err = NewSendQueue(info.SendRing, c); err == nil && q.srq == nil {
 		q.rq, err = NewRecvQueue(info.RecvRing, c.MaxRecvWR, c.MaxRecvSGE)
 	}
 	if err != nil {

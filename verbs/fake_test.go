@@ -27,6 +27,10 @@ type fake struct {
 	attr QPAttr
 	mask []AttrMask
 
+	srq   *RecvRing
+	limit int
+	av    AV
+
 	bells, progress int
 	wait            func(ctx context.Context, q *CompQueue, solicited bool) error
 	bell            func() // instead of carrying out
@@ -75,12 +79,36 @@ func (f *fake) CreateQP(r QPReq) (QPInfo, error) {
 	if err := f.call("CreateQP %d %d %d %v %v", r.PD, r.SendCQ, r.RecvCQ, r.Type, r.SigAll); err != nil {
 		return QPInfo{}, err
 	}
+	f.limit = int(r.SRQ)
 	sm := NewRingMem(r.Cap.MaxSendWR * SendUnits(r.Cap.MaxSendSGE, r.Cap.MaxInline))
 	rm := NewRingMem(r.Cap.MaxRecvWR * RecvUnits(r.Cap.MaxRecvSGE))
 	f.sq, _ = NewSendRing(sm)
 	f.rq, _ = NewRecvRing(rm, r.Cap.MaxRecvSGE)
 	return QPInfo{Handle: 41, QPN: 0x123, PSN: 0x456, SendRing: f.ring("send", sm), RecvRing: f.ring("recv", rm)}, nil
 }
+
+func (f *fake) CreateSRQ(r SRQReq) (SRQInfo, error) {
+	if err := f.call("CreateSRQ %d %d %d", r.PD, r.MaxWR, r.MaxSGE); err != nil {
+		return SRQInfo{}, err
+	}
+	mem := NewRingMem(r.MaxWR * RecvUnits(r.MaxSGE))
+	f.srq, _ = NewRecvRing(mem, r.MaxSGE)
+	return SRQInfo{Handle: 51, Ring: f.ring("recv", mem)}, nil
+}
+
+func (f *fake) ModifySRQ(h Handle, limit int) error {
+	f.limit = limit
+	return f.call("ModifySRQ %d %d", h, limit)
+}
+func (f *fake) QuerySRQ(Handle) (int, error) { return f.limit, f.err }
+
+func (f *fake) CreateAH(pd Handle, av *AV) (Handle, error) {
+	f.av = *av
+	return 61, f.call("CreateAH %d", pd)
+}
+
+func (f *fake) AttachMulticast(q Handle, g GID) error { return f.call("Attach %d %v", q, g.Addr()) }
+func (f *fake) DetachMulticast(q Handle, g GID) error { return f.call("Detach %d %v", q, g.Addr()) }
 
 func (f *fake) ring(name string, mem []byte) []byte {
 	if f.short == name {

@@ -36,9 +36,20 @@ type Objects interface {
 	AllocPD() (Handle, error)
 	RegMR(MRReq) (MRInfo, error)
 	CreateCQ(CQConfig) (CQInfo, error)
+	CreateSRQ(SRQReq) (SRQInfo, error)
+	// ModifySRQ arms the limit: EventSRQLimit is reported when fewer than
+	// limit requests are left, once. 0 disarms it.
+	ModifySRQ(h Handle, limit int) error
+	// QuerySRQ returns the limit that is armed, 0 when none is.
+	QuerySRQ(h Handle) (limit int, err error)
+	CreateAH(pd Handle, av *AV) (Handle, error)
 	CreateQP(QPReq) (QPInfo, error)
 	ModifyQP(h Handle, a *QPAttr, m AttrMask) error
 	QueryQP(h Handle) (QPAttr, QPStats, error)
+	// AttachMulticast makes a UD queue pair receive what is sent to a group;
+	// DetachMulticast ends that.
+	AttachMulticast(qp Handle, group GID) error
+	DetachMulticast(qp Handle, group GID) error
 	Destroy(k ObjectKind, h Handle) error
 }
 
@@ -64,6 +75,7 @@ const (
 	KindCQ
 	KindQP
 	KindSRQ
+	KindAH
 )
 
 // MRReq asks for a memory region. With Mem the region is that memory; without,
@@ -104,6 +116,7 @@ type CQInfo struct {
 type QPReq struct {
 	PD             Handle
 	SendCQ, RecvCQ Handle
+	SRQ            Handle // 0: a receive queue of its own
 	Type           QPType
 	Cap            QPCap
 	SigAll         bool
@@ -115,7 +128,23 @@ type QPInfo struct {
 	QPN      uint32
 	PSN      uint32 // a random first PSN
 	SendRing []byte
-	RecvRing []byte
+	RecvRing []byte // nil with a shared receive queue
+	// MaxDatagram is how many octets a UD queue pair can send at once: the
+	// port's active MTU.
+	MaxDatagram int
+}
+
+// SRQReq asks for a shared receive queue.
+type SRQReq struct {
+	PD     Handle
+	MaxWR  int
+	MaxSGE int
+}
+
+// SRQInfo describes a created shared receive queue.
+type SRQInfo struct {
+	Handle Handle
+	Ring   []byte
 }
 
 // QPStats are counters of one queue pair by name.

@@ -11,6 +11,7 @@ import (
 type QPConfig struct {
 	Type           QPType // RC when zero
 	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ // shared receive queue (RC, UD); nil for one of its own
 	Cap            QPCap
 	SignalAll      bool // every send request completes, whatever its flags
 }
@@ -25,7 +26,8 @@ type QP struct {
 	sqMu sync.Mutex
 	sq   *SendQueue
 	rqMu sync.Mutex
-	rq   *RecvQueue
+	rq   *RecvQueue // nil with an SRQ
+	srq  *SRQ
 
 	stMu  sync.Mutex // one Modify at a time
 	state atomic.Uint32
@@ -73,6 +75,7 @@ type ConnectOptions struct {
 
 	TrafficClass uint8 // DSCP and ECN of the IP header
 	HopLimit     uint8 // TTL; 0 means 64
+	SL           uint8 // service level, 0 to 7; see AV
 }
 
 // Zero is a literal 0 in a field of ConnectOptions, and NoAccess no permission at
@@ -138,6 +141,9 @@ func pick[T comparable](v *T, def, zero T) {
 // Connect takes an RC or UC queue pair from RESET through INIT and RTR to RTS.
 // Local is what Endpoint returned and the peer was told.
 func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
+	if q.typ == UD {
+		return fmt.Errorf("%w: a UD queue pair is not connected; Activate it, and name a destination (AH, RemoteQPN, RemoteQKey) in each SendWR", ErrState)
+	}
 	o = o.complete()
 	if o.PathMTU == 0 {
 		p, err := q.pd.ctx.Port()
@@ -148,7 +154,7 @@ func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
 	}
 	a := QPAttr{
 		State: StateInit, Port: 1, Access: o.Access, PathMTU: o.PathMTU, DestQPN: remote.QPN, RQPSN: remote.PSN, SQPSN: local.PSN,
-		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit},
+		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, SL: o.SL},
 		MaxRdAtomic: o.MaxRdAtomic, MaxDestRdAtomic: o.MaxDestRdAtomic,
 		MinRNRTimer: o.MinRNRTimer, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry,
 	}
@@ -168,6 +174,47 @@ func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
 	return q.Modify(&a, rts)
 }
 
+// DatagramOptions are the attributes of a UD queue pair.
+type DatagramOptions struct {
+	// QKey must be that of the sender's SendWR for a datagram to be taken.
+	QKey uint32
+	// PSN is the first PSN sent; receivers take any. 0 means a random one.
+	PSN uint32
+}
+
+// Activate takes a UD queue pair from RESET through INIT and RTR to RTS.
+func (q *QP) Activate(o DatagramOptions) error {
+	if q.typ != UD {
+		return fmt.Errorf("%w: Activate is for UD queue pairs; Connect this %v one", ErrState, q.typ)
+	}
+	if o.PSN == 0 {
+		o.PSN = q.info.PSN
+	}
+	a := QPAttr{State: StateInit, Port: 1, QKey: o.QKey, SQPSN: o.PSN}
+	if err := q.Modify(&a, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
+		return err
+	}
+	a.State = StateRTR
+	if err := q.Modify(&a, AttrState); err != nil {
+		return err
+	}
+	a.State = StateRTS
+	return q.Modify(&a, AttrState|AttrSQPSN)
+}
+
+// AttachMulticast makes a UD queue pair receive what is sent to a multicast
+// group, an IPv4 or IPv6 multicast address as GID, with its Q_Key. The device
+// joins the group at its interface. What the queue pair itself sends there does
+// not come back to it.
+func (q *QP) AttachMulticast(group GID) error {
+	return q.pd.ctx.p.AttachMulticast(q.info.Handle, group)
+}
+
+// DetachMulticast ends what AttachMulticast began.
+func (q *QP) DetachMulticast(group GID) error {
+	return q.pd.ctx.p.DetachMulticast(q.info.Handle, group)
+}
+
 // Modify changes attributes, and the state when m has AttrState. It returns an
 // error that names what is missing, too much or out of range.
 func (q *QP) Modify(a *QPAttr, m AttrMask) error {
@@ -182,7 +229,9 @@ func (q *QP) Modify(a *QPAttr, m AttrMask) error {
 			return err
 		}
 		q.sq.Reset()
-		q.rq.Reset()
+		if q.rq != nil {
+			q.rq.Reset()
+		}
 		q.state.Store(uint32(StateReset))
 		return nil
 	}
@@ -250,11 +299,35 @@ func (q *QP) checkSend(w *SendWR) error {
 	default:
 		return fmt.Errorf("%w: unknown opcode %d", ErrInvalidWR, w.Opcode)
 	}
+	if q.typ == UD {
+		if err := q.checkDatagram(w); err != nil {
+			return err
+		}
+	}
 	switch q.postState() {
 	case StateReset, StateInit, StateRTR:
 		return fmt.Errorf("%w: send request posted before RTS; connect the queue pair first", ErrState)
 	case stateDestroyed:
 		return fmt.Errorf("%w: the queue pair was destroyed", ErrClosed)
+	}
+	return nil
+}
+
+// checkDatagram refuses what a UD queue pair would drop without a word: IBA
+// C10-93.1.1 lets no completion tell of a message that is too long.
+func (q *QP) checkDatagram(w *SendWR) error {
+	n := uint64(len(w.Inline))
+	if w.Flags&SendInline == 0 {
+		n = 0
+		for i := range w.SGL {
+			n += uint64(w.SGL[i].Length)
+		}
+	}
+	switch {
+	case w.AH == 0:
+		return fmt.Errorf("%w: a UD send request needs an address handle (PD.CreateAH)", ErrInvalidWR)
+	case n > uint64(q.info.MaxDatagram):
+		return fmt.Errorf("%w: %d octets, a UD message is one packet of at most %d, the port's active MTU", ErrInvalidWR, n, q.info.MaxDatagram)
 	}
 	return nil
 }
@@ -270,6 +343,9 @@ const stateDestroyed QPState = 0xff
 func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	if q.pd.ctx.closed.Load() {
 		return 0, ErrClosed
+	}
+	if q.srq != nil {
+		return 0, fmt.Errorf("%w: the queue pair has a shared receive queue; post to that", ErrInvalidWR)
 	}
 	q.rqMu.Lock()
 	err = q.checkRecv()

@@ -119,7 +119,7 @@ func TestPostStates(t *testing.T) {
 	} {
 		_, q, _ := open(t, QPConfig{Type: typ}, StateRTS)
 		for o := range WROpcode(20) {
-			_, err := q.PostSend([]SendWR{{Opcode: o}})
+			_, err := q.PostSend([]SendWR{{Opcode: o, AH: 1}})
 			require.Equal(t, ops[o], err == nil, "%v %v: %v", typ, o, err)
 			if !ops[o] {
 				require.ErrorIs(t, err, ErrInvalidWR)

@@ -15,6 +15,8 @@ type Datagram struct {
 	TOS      uint8 // traffic class: DSCP and ECN
 	TTL      uint8 // hop limit; 0 when the link cannot see it
 
+	FlowLabel uint32 // of IPv6; 0 when the link cannot see it
+
 	// ID and Flags are the IPv4 identification and the flags and fragment
 	// offset of the first segment; valid when IDKnown. A later segment's ID
 	// is one higher each.
@@ -136,7 +138,7 @@ func parseIPv6(b []byte, d *Datagram) trace.Reason {
 	case h.NextHeader() != ProtoUDP:
 		return trace.DropNotRoCE
 	}
-	*d = Datagram{Src: netip.AddrFrom16(h.Src()), Dst: netip.AddrFrom16(h.Dst()), TOS: h.TrafficClass(), TTL: h.HopLimit()}
+	*d = Datagram{Src: netip.AddrFrom16(h.Src()), Dst: netip.AddrFrom16(h.Dst()), TOS: h.TrafficClass(), TTL: h.HopLimit(), FlowLabel: h.FlowLabel()}
 	return parseUDP(b[IPv6Len:end:end], d)
 }
 

@@ -83,10 +83,6 @@ func (i *Info) limits() []field {
 	if a.AtomicHCA {
 		atomic = "ATOMIC_HCA (1)"
 	}
-	srqWR, srqSGE := 0, 0
-	if a.MaxSRQ > 0 {
-		srqWR, srqSGE = a.MaxQPWR, a.MaxSGE
-	}
 	return []field{
 		word("max_mr_size", "0x%x", a.MaxMRSize),
 		word("page_size_cap", "0x%x", ^uint64(0)&^(1<<12-1)), // regions have no pages: any size will do
@@ -110,14 +106,14 @@ func (i *Info) limits() []field {
 		num("max_mw", 0),
 		num("max_raw_ipv6_qp", 0),
 		num("max_raw_ethy_qp", 0),
-		num("max_mcast_grp", 0),
-		num("max_mcast_qp_attach", 0),
-		num("max_total_mcast_qp_attach", 0),
+		num("max_mcast_grp", a.MaxMcastGrp),
+		num("max_mcast_qp_attach", a.MaxMcastQP),
+		num("max_total_mcast_qp_attach", a.MaxMcastGrp*a.MaxMcastQP),
 		num("max_ah", a.MaxAH),
 		num("max_fmr", 0),
 		num("max_srq", a.MaxSRQ),
-		num("max_srq_wr", srqWR),
-		num("max_srq_sge", srqSGE),
+		num("max_srq_wr", a.MaxSRQWR),
+		num("max_srq_sge", a.MaxSGE),
 		num("max_pkeys", i.Port.PKeyTblLen),
 		num("local_ca_ack_delay", a.LocalAckDelay),
 	}

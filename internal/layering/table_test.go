@@ -24,13 +24,14 @@ var house = map[string]rule{
 	"wire": {imports: []string{"bth", "trace"}, engine: true},
 
 	// Engines.
-	"mr":     {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
-	"atomic": {imports: []string{"mr", "verbs", "trace"}, engine: true},
-	"cc":     {imports: []string{"bth", "trace"}, engine: true},
-	"rc":     {imports: []string{"wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
-	"uc":     {imports: []string{"wire", "bth", "mr", "cc", "verbs", "trace", "internal/perm"}, engine: true},
-	"ud":     {imports: []string{"wire", "bth", "mr", "verbs", "trace", "internal/perm"}, engine: true},
-	"cm":     {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
+	"mr":        {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
+	"atomic":    {imports: []string{"mr", "verbs", "trace"}, engine: true},
+	"cc":        {imports: []string{"bth", "trace"}, engine: true},
+	"transport": {imports: []string{"wire", "bth", "mr", "verbs", "trace"}, engine: true},
+	"rc":        {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
+	"uc":        {imports: []string{"transport", "wire", "bth", "verbs", "trace"}, engine: true},
+	"ud":        {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
+	"cm":        {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
 
 	// Links, and what knows the host.
 	"link":                {imports: []string{"wire", "bth", "trace"}},
@@ -46,14 +47,14 @@ var house = map[string]rule{
 	"internal/testbed":    {imports: []string{"internal/sys"}},
 
 	// The device, and another process's way in to it.
-	"nic":     {imports: []string{"link/", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
+	"nic":     {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
 	"control": {imports: []string{"verbs", "trace", "internal/sys"}},
 	".":       {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
 
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
 	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
-	"script":            {imports: []string{"sim", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace"}},
+	"script":            {imports: []string{"sim", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace"}},
 	"internal/pcap":     {},
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
@@ -62,6 +63,7 @@ var house = map[string]rule{
 	// What the programs call.
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
 	"internal/pingpong": {imports: []string{".", "verbs", "trace", "internal/hostnet"}},
+	"internal/perf":     {imports: []string{"internal/perf/oob", "internal/perf/report", "verbs", "trace"}},
 
 	"internal/perf/oob":    {imports: []string{"verbs"}},
 	"internal/perf/report": {},
