@@ -12,9 +12,11 @@ import (
 
 // Poller waits for descriptors to become readable, or for Wake.
 type Poller struct {
-	fds     []unix.PollFd // the eventfd, one to write to, then the readable ones
+	event   int           // eventfd of Wake
+	fds     []unix.PollFd // of Wait: the eventfd, one to write to, then the readable ones
 	waiting atomic.Bool
 	woken   atomic.Bool
+	next    atomic.Pointer[[]int] // readable ones from the next Wait on
 }
 
 const pollerFixed = 2
@@ -25,24 +27,41 @@ func NewPoller(fds []int) (*Poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	p := &Poller{fds: make([]unix.PollFd, pollerFixed, pollerFixed+len(fds))}
+	p := &Poller{event: efd, fds: make([]unix.PollFd, pollerFixed, pollerFixed+len(fds))}
 	p.fds[0] = unix.PollFd{Fd: int32(efd), Events: unix.POLLIN}
 	p.fds[1] = unix.PollFd{Fd: -1, Events: unix.POLLOUT}
+	p.watch(fds)
+	return p, nil
+}
+
+func (p *Poller) watch(fds []int) {
+	p.fds = p.fds[:pollerFixed]
 	for _, fd := range fds {
 		p.fds = append(p.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
-	return p, nil
+}
+
+// Set changes the descriptors to fds, which the Poller keeps and does not own.
+// A Wait in progress ends. It may still be looking at the old ones, or at what
+// has got their number since, and at worst ends for one of those.
+func (p *Poller) Set(fds []int) {
+	p.next.Store(&fds)
+	p.Wake()
 }
 
 // Wait blocks until a descriptor is readable, out is writable (unless it is
 // negative), Wake is called, or d has passed; d < 0 means for ever. It returns
-// a set of the readable ones by index; the 64th and later share the last bit.
+// a set of the readable ones by index; the 64th and later share the last bit,
+// and around a Set the indexes are those of either list.
 // One goroutine at a time may wait.
 func (p *Poller) Wait(d time.Duration, out int) (ready uint64, err error) {
 	p.waiting.Store(true)
 	defer p.waiting.Store(false)
 	if p.woken.Swap(false) {
 		return 0, nil
+	}
+	if p.next.Load() != nil {
+		p.watch(*p.next.Swap(nil))
 	}
 	var ts *unix.Timespec
 	if d >= 0 {
@@ -61,7 +80,7 @@ func (p *Poller) Wait(d time.Duration, out int) (ready uint64, err error) {
 	}
 	if p.fds[0].Revents != 0 {
 		var b [8]byte
-		_, _ = unix.Read(int(p.fds[0].Fd), b[:])
+		_, _ = unix.Read(p.event, b[:])
 		p.woken.Store(false)
 	}
 	for i := range p.fds[pollerFixed:] {
@@ -82,8 +101,8 @@ func (p *Poller) Wake() {
 		return
 	}
 	one := uint64(1)
-	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(p.fds[0].Fd), uintptr(unsafe.Pointer(&one)), 8)
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(p.event), uintptr(unsafe.Pointer(&one)), 8)
 }
 
 // Close releases the eventfd. Nobody may be waiting.
-func (p *Poller) Close() { _ = unix.Close(int(p.fds[0].Fd)) }
+func (p *Poller) Close() { _ = unix.Close(p.event) }

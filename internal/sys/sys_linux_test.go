@@ -134,6 +134,48 @@ func TestPoller(t *testing.T) {
 	}
 }
 
+// TestPollerSet: a Wait in progress ends, and the next one looks at the new
+// descriptors only.
+func TestPollerSet(t *testing.T) {
+	rx, tx, to := pair(t)
+	p, err := NewPoller(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	b := NewTxBatch(1, 1)
+	b.Add(&TxMeta{To: to})
+	b.Piece([]byte("x"))
+	if n, e := b.Send(tx); n != 1 || e != 0 {
+		t.Fatal(n, e)
+	}
+	ready := make(chan uint64)
+	go func() {
+		for {
+			if r, err := p.Wait(-1, -1); r != 0 || err != nil {
+				ready <- r
+				return
+			}
+		}
+	}()
+	p.Set([]int{tx, rx})
+	if r := <-ready; r != 2 {
+		t.Fatal(r)
+	}
+	p.Set([]int{rx})
+	for _, want := range []uint64{0, 1} { // Set is a Wake
+		if r, err := p.Wait(-1, -1); r != want || err != nil {
+			t.Fatal(r, err)
+		}
+	}
+	p.Set([]int{tx})
+	for range 2 {
+		if r, err := p.Wait(0, -1); r != 0 || err != nil {
+			t.Fatal(r, err)
+		}
+	}
+}
+
 // TestFeature compares with ethtool.
 func TestFeature(t *testing.T) {
 	if _, err := exec.LookPath("ethtool"); err != nil {

@@ -51,25 +51,45 @@ func NewPair(t testing.TB, mtu int) *Pair {
 	p.A.V4, p.A.V6, p.A.MAC = A4, A6, MACA
 	p.B.V4, p.B.V6, p.B.MAC = B4, B6, MACB
 	p.A.Iface, p.B.Iface = Iface, Iface
-	p.A.Do(func() {
-		a := netlink.NewLinkAttrs()
-		a.Name, a.MTU, a.HardwareAddr = Iface, mtu, net.HardwareAddr(MACA[:])
-		v := netlink.NewVeth(a)
-		v.PeerName, v.PeerMTU, v.PeerHardwareAddr = Iface, uint32(mtu), net.HardwareAddr(MACB[:])
-		v.PeerNamespace = netlink.NsFd(p.B.ns)
-		if err := netlink.LinkAdd(v); err != nil {
-			t.Fatalf("testbed: make a veth pair: %v", err)
-		}
-	})
+	p.join(Iface, mtu, MACA, MACB)
 	for _, h := range [...]*Host{p.A, p.B} {
 		h.Do(func() {
-			l := h.link(h.Iface)
-			h.must("set addresses", errors.Join(
-				netlink.LinkSetUp(l),
-				addAddr(l, netip.PrefixFrom(h.V4, bits4)), addAddr(l, netip.PrefixFrom(h.V6, bits6))))
+			h.configure(h.Iface, netip.PrefixFrom(h.V4, bits4), netip.PrefixFrom(h.V6, bits6))
 		})
 	}
 	return p
+}
+
+// AddWire joins the hosts of a pair by another veth pair of the given name,
+// with addresses for either end, up and usable at once.
+func (p *Pair) AddWire(name string, mtu int, a, b []netip.Prefix) {
+	p.A.t.Helper()
+	macA, macB := MACA, MACB
+	macA[4], macB[4] = name[len(name)-1], name[len(name)-1]
+	p.join(name, mtu, macA, macB)
+	p.A.Do(func() { p.A.configure(name, a...) })
+	p.B.Do(func() { p.B.configure(name, b...) })
+}
+
+func (p *Pair) join(name string, mtu int, macA, macB [6]byte) {
+	p.A.t.Helper()
+	p.A.Do(func() {
+		a := netlink.NewLinkAttrs()
+		a.Name, a.MTU, a.HardwareAddr = name, mtu, net.HardwareAddr(macA[:])
+		v := netlink.NewVeth(a)
+		v.PeerName, v.PeerMTU, v.PeerHardwareAddr = name, uint32(mtu), net.HardwareAddr(macB[:])
+		v.PeerNamespace = netlink.NsFd(p.B.ns)
+		p.A.must("make a veth pair", netlink.LinkAdd(v))
+	})
+}
+
+// configure raises an interface and gives it addresses; call it inside Do.
+func (h *Host) configure(iface string, addrs ...netip.Prefix) {
+	l := h.link(iface)
+	h.must("raise "+iface, netlink.LinkSetUp(l))
+	for _, a := range addrs {
+		h.must("set an address", addAddr(l, a))
+	}
 }
 
 // NewHost makes a lone namespace with its loopback interface up.
@@ -163,11 +183,7 @@ func (h *Host) AddVLAN(vid int, addrs ...netip.Prefix) string {
 			h.t.Skip("needs VLAN interfaces: the kernel has no 802.1Q (CONFIG_VLAN_8021Q)")
 		}
 		h.must("add a VLAN", err)
-		l := h.link(name)
-		h.must("raise the VLAN", netlink.LinkSetUp(l))
-		for _, p := range addrs {
-			h.must("set an address", addAddr(l, p))
-		}
+		h.configure(name, addrs...)
 	})
 	return name
 }

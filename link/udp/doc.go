@@ -23,6 +23,11 @@
 // a second owner of the port is refused (EADDRINUSE, and an error that says
 // who has it).
 //
+// A group is joined by a socket of its own, bound to (group, 4791) and to the
+// interface of the link's addresses, so that what other interfaces receive for
+// the group stays away; SO_REUSEADDR lets any number of processes do the same.
+// The kernel gives each a copy, and the sender one too if it is a member.
+//
 // A UDP socket does not show the IPv4 identification, which the ICRC covers:
 // over IPv4 the check is bounded (wire.Verifier), over IPv6 exact.
 //

@@ -3,6 +3,7 @@ package udp
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // Link is one shard of a NIC's UDP sockets. It is a link.Link, a
-// link.PortResolver and a link.StatsReader.
+// link.PortResolver, a link.GroupJoiner and a link.StatsReader.
 type Link struct {
 	info   link.Info
 	gate   sys.Gate
@@ -24,25 +25,33 @@ type Link struct {
 
 	// of Recv
 	rx    *sys.RxBatch
-	socks []rxSock
-	hot   int // had something last
-	turn  int // of the others, looked at last
-	runs  int // calls in a row that hot has served
 	ready atomic.Uint64
+	mu    sync.Mutex
+	socks []rxSock // those of the addresses, then those of groups
+	hot   int      // had something last
+	turn  int      // of the others, looked at last
+	runs  int      // calls in a row that hot has served
+
+	// of JoinGroup and LeaveGroup
+	groupMu sync.Mutex // held by whoever changes socks; taken before mu
+	ifaces  []int      // indexes of the interfaces that have the addresses
+	rcvBuf  int
 
 	rxPackets, rxBytes, rxDropped, rxInvalid, rxErrors atomic.Uint64
 }
 
-// rxSock is the receiving socket of one address.
+// rxSock is the receiving socket of one address, or of one group on one
+// interface.
 type rxSock struct {
 	fd      int
-	local   netip.Addr
-	dropped uint32 // the kernel's count when last seen
+	local   netip.Addr // destination of what it receives
+	dropped uint32     // the kernel's count when last seen
 }
 
 var (
 	_ link.Link         = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
+	_ link.GroupJoiner  = (*Link)(nil)
 	_ link.StatsReader  = (*Link)(nil)
 )
 
@@ -81,6 +90,8 @@ func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 	if len(ds) == 0 {
 		return 0, nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.ready.Load() != 0 {
 		if n, err := l.recvReady(ds); n != 0 || err != nil {
 			return n, err
@@ -231,9 +242,7 @@ func (l *Link) Close() error {
 
 // release closes all descriptors.
 func (l *Link) release() {
-	for _, s := range l.socks {
-		sys.Close(s.fd)
-	}
+	closeAll(l.socks)
 	if l.poll != nil {
 		l.poll.Close()
 	}

@@ -3,6 +3,7 @@ package udp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/net/bpf"
 
@@ -46,10 +47,11 @@ func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 		}
 	}()
 	info := link.Info{Name: "udp", Exact6: true, MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts, Window: windowMax}
-	info.MTU, err = mtu(cfg.Addrs)
+	ifaces, err := interfaces(cfg.Addrs)
 	if err != nil {
 		return nil, fmt.Errorf("udp: %w", err)
 	}
+	info.MTU = mtu(ifaces)
 	var missing []string
 	for _, a := range cfg.Addrs {
 		got, m, err := openGroup(ls, netip.AddrPortFrom(a, port), &cfg)
@@ -65,7 +67,7 @@ func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 		}
 	}
 	for i, l := range ls {
-		if err := l.finish(&cfg); err != nil {
+		if err := l.finish(&cfg, ifaces); err != nil {
 			return nil, fmt.Errorf("udp: %w", err)
 		}
 		l.info = info
@@ -137,27 +139,37 @@ func steering(shards int) []bpf.Instruction {
 }
 
 // finish adds what a link needs beside its receiving sockets.
-func (l *Link) finish(cfg *Config) (err error) {
-	fds := make([]int, len(l.socks))
-	for i := range l.socks {
-		fds[i] = l.socks[i].fd
+func (l *Link) finish(cfg *Config, ifaces []hostnet.Iface) (err error) {
+	l.rcvBuf = cfg.RcvBuf
+	for _, ifc := range ifaces {
+		if !slices.Contains(l.ifaces, ifc.Index) {
+			l.ifaces = append(l.ifaces, ifc.Index)
+		}
 	}
-	if l.poll, err = sys.NewPoller(fds); err != nil {
+	if l.poll, err = sys.NewPoller(l.fds()); err != nil {
 		return err
 	}
 	l.tx, err = udptx.New(udptx.Config{Addrs: cfg.Addrs, SndBuf: cfg.SndBuf, NoGSO: cfg.Options.NoGSO})
 	return err
 }
 
-// mtu returns the smallest MTU of the interfaces that have the addresses.
-func mtu(addrs []netip.Addr) (int, error) {
-	m := 1 << 16
+// interfaces returns the interface of each address.
+func interfaces(addrs []netip.Addr) (ifaces []hostnet.Iface, err error) {
 	for _, a := range addrs {
 		ifc, err := hostnet.InterfaceWith(a)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
+		ifaces = append(ifaces, ifc)
+	}
+	return ifaces, nil
+}
+
+// mtu returns the smallest MTU of the interfaces.
+func mtu(ifaces []hostnet.Iface) int {
+	m := 1 << 16
+	for _, ifc := range ifaces {
 		m = min(m, ifc.MTU)
 	}
-	return m, nil
+	return m
 }

@@ -641,8 +641,8 @@ func benchmarkEmpty(b *testing.B, addrs ...netip.Addr) {
 	}
 }
 
-// TestConcurrentUse runs Send, Recv, Wait, Wake and Close of one link beside
-// each other, as a NIC does, until each has seen it closed.
+// TestConcurrentUse runs Send, Recv, Wait, Wake, the joining of groups and Close
+// of one link beside each other, as a NIC does, until each has seen it closed.
 func TestConcurrentUse(t *testing.T) {
 	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a, v4b}})[0]
 	b := wire.NewBurst()
@@ -672,13 +672,14 @@ func TestConcurrentUse(t *testing.T) {
 		return err
 	})
 	loop(func() error { l.Wake(); _ = l.Stats(); return l.Wait(-1) })
+	loop(func() error { return errors.Join(l.JoinGroup(group4), l.LeaveGroup(group4)) })
 	select {
 	case <-got:
 	case <-time.After(hang):
 		t.Error("nothing came")
 	}
 	require.NoError(t, l.Close())
-	for range 3 {
+	for range 4 {
 		require.ErrorIs(t, <-done, link.ErrClosed)
 	}
 }

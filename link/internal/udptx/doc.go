@@ -21,6 +21,14 @@
 // checksums) the bursts that take it are sealed again and sent as single
 // datagrams.
 //
+// # Multicast
+//
+// Packets to a group leave from the interface that has the source address,
+// whatever the routes say: the kernel picks it by an IPv4 source, and an IPv6
+// socket is told (IPV6_MULTICAST_IF). Segmentation, identifications, the hop
+// limit and the traffic class of the flow are as for any other destination. A
+// flow with TTL 0 gets the kernel's default for multicast, 1.
+//
 // # Errors
 //
 // No room (EAGAIN, ENOBUFS, ENOMEM) makes a short send. Everything else

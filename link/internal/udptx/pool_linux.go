@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -17,6 +18,7 @@ import (
 type pool struct {
 	local  netip.Addr // without zone
 	scope  uint32
+	out    int // index of the interface that has local, for multicast; 0 when not known
 	sndbuf int
 
 	mu    sync.Mutex // opening
@@ -32,7 +34,11 @@ type sock struct {
 
 func newPool(a netip.Addr, sndbuf int) (*pool, error) {
 	scope, err := Scope(a)
-	return &pool{local: a.WithZone(""), scope: scope, sndbuf: sndbuf}, err
+	p := &pool{local: a.WithZone(""), scope: scope, sndbuf: sndbuf}
+	if ifc, err := hostnet.InterfaceWith(a); err == nil {
+		p.out = ifc.Index
+	}
+	return p, err
 }
 
 // Scope returns the interface index that an address's zone names; 0 without a
@@ -90,6 +96,11 @@ func (p *pool) prepare(fd int, want uint16) (uint16, error) {
 	if err := sys.SetDontFragment(fd, p.local); err != nil {
 		return 0, err
 	}
+	if p.local.Is6() && p.out != 0 {
+		if err := sys.SetMulticastInterface(fd, p.out); err != nil {
+			return 0, err
+		}
+	}
 	if _, err := sys.SetSendBuffer(fd, p.sndbuf); err != nil {
 		return 0, err
 	}
@@ -121,7 +132,7 @@ func (p *pool) close() {
 func (p *pool) scopeOf(f *wire.Flow) uint32 { return scopeOf(p.scope, f) }
 
 func scopeOf(local uint32, f *wire.Flow) uint32 {
-	if f.Scope != 0 || !f.Dst.IsLinkLocalUnicast() {
+	if f.Scope != 0 || !f.Dst.IsLinkLocalUnicast() && !f.Dst.IsLinkLocalMulticast() {
 		return f.Scope
 	}
 	return local
