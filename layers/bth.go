@@ -71,6 +71,9 @@ func (b *BTH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		return tooShort(LayerTypeICRC, len(b.Payload), bth.ICRCLen+int(b.PadCount), df)
 	}
 	b.Payload = data[bth.BTHLen:end:end]
+	if end < b.Opcode.Info().HdrLen {
+		df.SetTruncated() // the header that lacks is an error, except at a DecodingLayerParser that has nothing left
+	}
 	b.trailer.covered = data[:len(data)-bth.ICRCLen]
 	return b.trailer.DecodeFromBytes(data[end:], df)
 }

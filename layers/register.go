@@ -127,7 +127,7 @@ func decodePacket(l decodingLayer, data []byte, p gopacket.PacketBuilder) error 
 			return p.NextDecoder(next)
 		}
 		data = l.LayerPayload()
-		if len(data) == 0 || !ours {
+		if !ours {
 			break
 		}
 		l = k.make(head)
