@@ -83,6 +83,16 @@ func (s Syndrome) Credits() (n int, ok bool) {
 	return creditCounts[s.Code()], true
 }
 
+// AckCredits acknowledges and offers as many credits as there is a code for, at
+// most n.
+func AckCredits(n int) Syndrome {
+	code := 0
+	for code < 30 && creditCounts[code+1] <= n {
+		code++
+	}
+	return Syndrome(code)
+}
+
 // rnrMicros maps an RNR timer code to microseconds. IBA table 46.
 var rnrMicros = [32]int64{
 	655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840,

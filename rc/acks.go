@@ -15,6 +15,9 @@ func (q *QP) handleResponse(now int64, p *bth.Packet) {
 		q.note(now, trace.DropGhostAck, trace.Rx, p)
 		return
 	}
+	if p.Info().Ext&bth.ExtAETH != 0 {
+		r.credits.offer(p.Syndrome, p.MSN)
+	}
 	switch p.Info().Op {
 	case bth.OpAck:
 		q.handleAck(now, p)

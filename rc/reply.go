@@ -120,7 +120,7 @@ func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
 		}
 		p := q.header(op, a.start.Add(a.sent))
 		p.Pad = uint8(-n & 3)
-		p.Syndrome, p.MSN = bth.AckUnlimited, q.resp.msn
+		p.Syndrome, p.MSN = q.credit(), q.resp.msn
 		p.PutHeaders(b.Begin(p.PSN, op, hdr, n))
 		copy(b.Copy(n), src)
 		b.End()
@@ -152,7 +152,7 @@ func (q *QP) putAtomicAck(b *wire.Burst, a *reply) bool {
 		return false
 	}
 	p := q.header(bth.RCAtomicAck, a.first)
-	p.Syndrome, p.MSN, p.Orig = bth.AckUnlimited, q.resp.msn, a.value
+	p.Syndrome, p.MSN, p.Orig = q.credit(), q.resp.msn, a.value
 	p.PutHeaders(b.Begin(p.PSN, p.Opcode, hdr, 0))
 	b.End()
 	a.pending, a.done, a.sent = false, true, 1
@@ -173,7 +173,7 @@ func (q *QP) putAck(b *wire.Burst) {
 		b.End()
 		return true
 	}
-	if r.ack.pending && put(r.ack.psn, bth.AckUnlimited) {
+	if r.ack.pending && put(r.ack.psn, q.credit()) {
 		r.ack.pending = false
 		q.stats.AcksSent++
 	}

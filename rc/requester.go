@@ -22,6 +22,8 @@ type requester struct {
 
 	reads []readReq // READ and atomic requests outstanding, oldest first
 
+	credits credits
+
 	readPart int // PSNs one READ request asks for at most
 
 	deadline int64
@@ -58,6 +60,7 @@ func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
 	r.tailPSN, r.una, r.next, r.high, r.asked = psn, psn, psn, psn, psn
 	r.retries, r.rnrLeft = int(a.RetryCnt), int(a.RNRRetry)
 	r.deadline = math.MaxInt64
+	r.credits = credits{}
 	r.head, r.cur, r.tail = 0, 0, 0
 	if cap(r.reads) < a.MaxRdAtomic {
 		r.reads = make([]readReq, 0, a.MaxRdAtomic)
@@ -130,7 +133,8 @@ func (q *QP) held(w *sqe, i int) bool {
 	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
 		return true
 	}
-	return false
+	wait, _ := q.hold(w, i)
+	return wait
 }
 
 // current returns the send request that owns the PSN to be sent next and the
@@ -238,7 +242,8 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	last := i == w.pkts-1
 	p.Pad = uint8(-n & 3)
 	w.Describe(&p, last)
-	if last || r.unasked() >= window/ackFraction-1 {
+	_, limited := q.hold(w, i)
+	if last || limited || r.unasked() >= window/ackFraction-1 {
 		p.AckReq, r.asked = true, r.next.Add(1)
 	}
 	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))

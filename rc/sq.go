@@ -13,6 +13,7 @@ type sqe struct {
 	transport.SendEntry
 	first bth.PSN
 	pkts  int // PSNs it takes: request packets, or for a READ response packets
+	lsn   uint32
 }
 
 // answered reports whether the request is finished by a response of its own
@@ -80,6 +81,8 @@ func (q *QP) fetch(now int64) bool {
 			w.Fail(verbs.WCLocQPOpErr, trace.FailLocalQPOp)
 		}
 	}
+	w.lsn = r.credits.lsn
+	r.credits.lsn = (r.credits.lsn + 1) & bth.PSNMask
 	r.tailPSN = w.end()
 	r.tail++
 	return true

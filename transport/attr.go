@@ -70,6 +70,7 @@ func Apply(t, a *verbs.QPAttr, m verbs.AttrMask) {
 		{verbs.AttrRetryCnt, func() { t.RetryCnt = a.RetryCnt }},
 		{verbs.AttrRNRRetry, func() { t.RNRRetry = a.RNRRetry }},
 		{verbs.AttrMaxRdAtomic, func() { t.MaxRdAtomic = a.MaxRdAtomic }},
+		{verbs.AttrFlowControl, func() { t.FlowControl = a.FlowControl }},
 	} {
 		if m&c.bit != 0 {
 			c.set()

@@ -78,6 +78,10 @@ type QPAttr struct {
 	Timeout         uint8 // 4.096 us * 2^Timeout; 0 never
 	RetryCnt        uint8 // 0..7, literally
 	RNRRetry        uint8 // 0..6, 7 is infinite
+	// FlowControl makes end-to-end credits bind, both ways: ACKs tell how many
+	// receive requests there are, and a SEND waits for one (IBA 9.7.7.2).
+	// Both ends must have it; the connection manager's REQ and REP carry it.
+	FlowControl bool
 }
 
 // AttrMask says which attributes a Modify sets; values as ibv_qp_attr_mask.
@@ -100,6 +104,8 @@ const (
 	AttrSQPSN           AttrMask = 1 << 16
 	AttrMaxDestRdAtomic AttrMask = 1 << 17
 	AttrDestQPN         AttrMask = 1 << 20
+	// AttrFlowControl is this library's own, not of ibv_qp_attr_mask.
+	AttrFlowControl AttrMask = 1 << 30
 )
 
 var attrNames = []struct {
@@ -122,6 +128,7 @@ var attrNames = []struct {
 	{AttrSQPSN, "SQPSN"},
 	{AttrMaxDestRdAtomic, "MaxDestRdAtomic"},
 	{AttrDestQPN, "DestQPN"},
+	{AttrFlowControl, "FlowControl"},
 }
 
 func (m AttrMask) String() string {
@@ -160,7 +167,7 @@ var transitions = []transition{
 	{StateReset, StateInit, []QPType{UD}, AttrPKeyIndex | AttrPort | AttrQKey, 0},
 	{StateInit, StateInit, []QPType{RC, UC}, 0, AttrPKeyIndex | AttrPort | AttrAccess},
 	{StateInit, StateInit, []QPType{UD}, 0, AttrPKeyIndex | AttrPort | AttrQKey},
-	{StateInit, StateRTR, []QPType{RC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer, AttrAccess | AttrPKeyIndex},
+	{StateInit, StateRTR, []QPType{RC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer, AttrAccess | AttrPKeyIndex | AttrFlowControl},
 	{StateInit, StateRTR, []QPType{UC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, AttrAccess | AttrPKeyIndex},
 	{StateInit, StateRTR, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey},
 	{StateRTR, StateRTS, []QPType{RC}, AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic, AttrAccess | AttrMinRNRTimer},

@@ -88,7 +88,7 @@ func TestStrings(t *testing.T) {
 		seen[e.String()] = true
 	}
 	require.Equal(t, "EventType(6)", EventType(6).String())
-	require.Equal(t, "State|Access|PKeyIndex|Port|QKey|AV|PathMTU|Timeout|RetryCnt|RNRRetry|RQPSN|MaxRdAtomic|MinRNRTimer|SQPSN|MaxDestRdAtomic|DestQPN", allAttrs.String())
+	require.Equal(t, "State|Access|PKeyIndex|Port|QKey|AV|PathMTU|Timeout|RetryCnt|RNRRetry|RQPSN|MaxRdAtomic|MinRNRTimer|SQPSN|MaxDestRdAtomic|DestQPN|FlowControl", allAttrs.String())
 	require.Equal(t, "", AttrMask(0).String())
 	require.Equal(t, "AV|0x4002", (AttrAV | 1<<1 | 1<<14).String())
 }
@@ -102,7 +102,7 @@ func words[T fmt.Stringer](s []T) string {
 }
 
 const allAttrs = AttrState | AttrAccess | AttrPKeyIndex | AttrPort | AttrQKey | AttrAV | AttrPathMTU | AttrTimeout | AttrRetryCnt | AttrRNRRetry |
-	AttrRQPSN | AttrMaxRdAtomic | AttrMinRNRTimer | AttrSQPSN | AttrMaxDestRdAtomic | AttrDestQPN
+	AttrRQPSN | AttrMaxRdAtomic | AttrMinRNRTimer | AttrSQPSN | AttrMaxDestRdAtomic | AttrDestQPN | AttrFlowControl
 
 // goldenTransitions are the transitions there are besides those to RESET and
 // ERR: from, to, what must be set and what may be, as Linux's ib_core has them,
@@ -110,7 +110,7 @@ const allAttrs = AttrState | AttrAccess | AttrPKeyIndex | AttrPort | AttrQKey | 
 const goldenTransitions = `
 RC RESET INIT must Access|PKeyIndex|Port
 RC INIT INIT may Access|PKeyIndex|Port
-RC INIT RTR must AV|PathMTU|RQPSN|MinRNRTimer|MaxDestRdAtomic|DestQPN may Access|PKeyIndex
+RC INIT RTR must AV|PathMTU|RQPSN|MinRNRTimer|MaxDestRdAtomic|DestQPN may Access|PKeyIndex|FlowControl
 RC RTR RTS must Timeout|RetryCnt|RNRRetry|MaxRdAtomic|SQPSN may Access|MinRNRTimer
 RC RTS RTS may Access|MinRNRTimer
 RC RTS SQD

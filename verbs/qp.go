@@ -73,6 +73,10 @@ type ConnectOptions struct {
 	RetryCnt uint8 // sendings after the first without progress, 0 to 7, literally
 	RNRRetry uint8 // the same after RNR NAKs, 0 to 6; 7 is for ever
 
+	// FlowControl makes end-to-end credits bind; see QPAttr. Only for a peer
+	// that has it too: ConnectX and Soft-RoCE peers set up over TCP have not.
+	FlowControl bool
+
 	TrafficClass uint8 // DSCP and ECN of the IP header
 	HopLimit     uint8 // TTL; 0 means 64
 	SL           uint8 // service level, 0 to 7; see AV
@@ -157,13 +161,14 @@ func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
 		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, SL: o.SL},
 		MaxRdAtomic: o.MaxRdAtomic, MaxDestRdAtomic: o.MaxDestRdAtomic,
 		MinRNRTimer: o.MinRNRTimer, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry,
+		FlowControl: o.FlowControl,
 	}
 	if err := q.Modify(&a, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
 		return err
 	}
 	rtr, rts := AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN, AttrState|AttrSQPSN
 	if q.typ == RC {
-		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer
+		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer | AttrFlowControl
 		rts |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
 	}
 	a.State = StateRTR
