@@ -67,9 +67,9 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	if err := unprivileged(); o.Case.Link == linkUDP && err != nil {
 		return err
 	}
-	run, ok := procedures[o.Case.What]
+	run, ok := procedures[o.Case.Kind]
 	if !ok {
-		return fmt.Errorf("no procedure %q", o.Case.What)
+		return fmt.Errorf("no procedure %q", o.Case.Kind)
 	}
 	far, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
 	if err != nil {

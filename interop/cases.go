@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gorxe/gorxe/interop/rig"
 )
 
 // Role is what our side does.
@@ -23,110 +25,58 @@ const (
 
 // Groups of cases.
 const (
-	groupPingpong = "pingpong"
-	groupVerbs    = "verbs"
-	groupTrouble  = "trouble" // one end does what the other has to put up with
-	groupFaults   = "faults"
+	groupPingpong  = "pingpong"
+	groupPerf      = "perf"
+	groupVerbs     = "verbs"
+	groupTrouble   = "trouble" // one end does what the other has to put up with
+	groupFaults    = "faults"
+	groupMulticast = "multicast"
 )
 
 // Case is one thing to try.
 type Case struct {
 	Group  string
-	What   string // in the group verbs and faults the name of a procedure
+	Kind   string // pingpong: the transport; perf: tool and transport, as in "send_bw/UD"; else the name of a procedure
+	Form   string // what sets it apart from others of its kind, or ""
 	Role   Role
 	Link   string
-	Family int // 4 or 6
-	MTU    int // path MTU
-	Smoke  bool
+	Suite  string // of the guest
+	Family int    // 4 or 6
+	MTU    int    // path MTU
 
-	Size, Iters int    // pingpong: octets of a message, exchanges
-	Flags       string // pingpong: further flags on both sides
-	OurFlags    string // pingpong: further flags on ours alone
+	Size, Iters int    // of programs: octets of a message, messages (of each queue pair)
+	QPs         int    // of programs: queue pairs, if the program can have several
+	Flags       string // of programs: further flags on both sides
+	OurFlags    string // of programs: further flags on ours alone
 	Where       string // faults: whose traffic is broken, "guest" or "ours"
+}
+
+// What is the case without where and how it runs.
+func (c *Case) What() string {
+	s := c.Group + "/" + c.Kind
+	if c.Form != "" {
+		s += "/" + c.Form
+	}
+	return s
 }
 
 // Name is what -run matches.
 func (c *Case) Name() string {
-	s := []string{c.Group, c.What, fmt.Sprintf("v%d", c.Family), fmt.Sprintf("mtu%d", c.MTU), string(c.Role), c.Link}
-	return strings.Join(s, "/")
+	return strings.Join([]string{
+		c.What(), fmt.Sprintf("v%d", c.Family), fmt.Sprintf("mtu%d", c.MTU), string(c.Role), c.Link, c.Suite,
+	}, "/")
 }
 
 // long reports whether a case moves megabytes over a broken network.
-func (c *Case) long() bool { return c.What == "guest-netem" || c.What == "our-faults" }
+func (c *Case) long() bool { return c.Kind == "guest-netem" || c.Kind == "our-faults" }
 
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
 	links    = []string{linkPacket, linkUDP}
 	families = []int{4, 6}
+	suites   = []string{rig.Bookworm, rig.Trixie}
 )
-
-// pingpongs are the sizes, and how many exchanges an emulated guest does of
-// each in about a second.
-var pingpongs = []struct{ size, iters int }{
-	{1, 100}, {2, 100}, {1023, 100}, {4096, 100}, {65536, 10}, {1 << 20, 3},
-}
-
-// pathMTUs are those of the pingpongs, and which size of them is a smoke test.
-var pathMTUs = []struct{ mtu, smoke int }{{256, 65536}, {1024, 4096}, {4096, 1 << 20}}
-
-// options are flags of ibv_rc_pingpong beyond those above, for both programs
-// or ours alone: Soft-RoCE has no timestamps.
-var options = []struct{ name, flags, ours string }{
-	{"events", "-e", ""},
-	{"rx-depth", "-r 20", ""},
-	{"service-level", "-l 3", ""},
-	{"timestamps", "", "-t"},
-	{"one-receive", "-r 1 -c", ""},
-}
-
-// verbsCases are procedures on verbs with the path MTU that suits them for
-// each family; all run in both roles over both links.
-var verbsCases = []struct {
-	what       string
-	mtu4, mtu6 int // 0: not over this family
-	smoke      bool
-}{
-	{"write-200", 4096, 1024, false},
-	{"read-200", 4096, 1024, false},
-	{"send-200", 4096, 1024, false},
-	{"mixed-20", 1024, 256, true},
-	{"immediate", 1024, 1024, true},
-	{"zero-length", 1024, 1024, false},
-	{"atomics", 1024, 1024, true},
-	{"psn-wrap", 1024, 256, true},
-	{"wrong-rkey", 1024, 1024, true},
-	{"sizes", 512, 2048, false},
-	{"lists", 1024, 512, false},
-	{"unsignaled", 2048, 0, false},
-	{"both-ways", 1024, 4096, true},
-	{"sum", 1024, 0, false},
-	{"depths", 1024, 0, true},
-}
-
-// troubleCases are the procedures in which requests fail.
-var troubleCases = []struct {
-	what  string
-	smoke bool
-}{
-	{"not-ready", true},
-	{"never-ready", false},
-	{"vanishes", false},
-	{"restarts", false},
-	{"refused", true},
-}
-
-// faultCases are the procedures that run on broken networks.
-var faultCases = []struct {
-	what, where string
-	smoke       bool
-}{
-	{"guest-netem", "guest", true},
-	{"our-faults", "ours", true},
-	{"both-ways", "ours", false},
-	{"depths", "ours", false},
-	{"not-ready", "ours", false},
-}
 
 // allCases lists every case. Reference cases have no link of ours.
 func allCases(reference bool) []Case {
@@ -134,67 +84,109 @@ func allCases(reference bool) []Case {
 		return referenceCases()
 	}
 	var out []Case
+	out = append(out, rcPingpongs()...)
+	out = append(out, procedureCases()...)
+	out = append(out, newPingpongs()...)
+	return append(out, perfCases()...)
+}
+
+// verbsCases are procedures on verbs with the path MTU that suits them for
+// each family; all run in both roles over both links.
+var verbsCases = []struct {
+	kind       string
+	mtu4, mtu6 int // 0: not over this family
+}{
+	{"write-200", 4096, 1024},
+	{"read-200", 4096, 1024},
+	{"send-200", 4096, 1024},
+	{"mixed-20", 1024, 256},
+	{"immediate", 1024, 1024},
+	{"zero-length", 1024, 1024},
+	{"atomics", 1024, 1024},
+	{"psn-wrap", 1024, 256},
+	{"wrong-rkey", 1024, 1024},
+	{"sizes", 512, 2048},
+	{"lists", 1024, 512},
+	{"unsignaled", 2048, 0},
+	{"both-ways", 1024, 4096},
+	{"sum", 1024, 0},
+	{"depths", 1024, 0},
+}
+
+// troubleCases are the procedures in which requests fail.
+var troubleCases = []string{"not-ready", "never-ready", "vanishes", "restarts", "refused"}
+
+// faultCases are the procedures that run on broken networks.
+var faultCases = []struct{ kind, where string }{
+	{"guest-netem", "guest"},
+	{"our-faults", "ours"},
+	{"both-ways", "ours"},
+	{"depths", "ours"},
+	{"not-ready", "ours"},
+}
+
+// procedureCases are those over RC, all against bookworm.
+func procedureCases() []Case {
+	var out []Case
 	for _, link := range links {
 		for _, role := range roles {
+			at := Case{Role: role, Link: link, Suite: rig.Bookworm}
 			for _, fam := range families {
-				out = append(out, pingpongCases(role, link, fam)...)
-			}
-			for _, fam := range families {
-				out = append(out, procedureCases(role, link, fam)...)
+				out = append(out, at.procedures(fam)...)
 			}
 			for _, f := range faultCases {
-				out = append(out, Case{
-					Group: groupFaults, What: f.what, Where: f.where, Role: role, Link: link, Family: 4, MTU: 1024,
-					Smoke: f.smoke && (role == Client) == (link == linkUDP),
-				})
+				c := at
+				c.Group, c.Kind, c.Where, c.Family, c.MTU = groupFaults, f.kind, f.where, 4, 1024
+				out = append(out, c)
 			}
 		}
 	}
 	return out
 }
 
-func pingpongCases(role Role, link string, fam int) []Case {
+// procedures are the cases of verbs and trouble of a family, with role, link
+// and suite of c.
+func (c Case) procedures(fam int) []Case {
 	var out []Case
-	for _, m := range pathMTUs {
-		for _, p := range pingpongs {
-			out = append(out, Case{
-				Group: groupPingpong, What: fmt.Sprintf("size%d", p.size), Role: role, Link: link, Family: fam, MTU: m.mtu,
-				Size: p.size, Iters: p.iters, Flags: "-c", Smoke: p.size == m.smoke,
-			})
-		}
-	}
-	if fam == 4 {
-		for _, o := range options {
-			out = append(out, Case{
-				Group: groupPingpong, What: o.name, Role: role, Link: link, Family: fam, MTU: 1024,
-				Size: 4096, Iters: 50, Flags: o.flags, OurFlags: o.ours,
-			})
-		}
-	}
-	return out
-}
-
-func procedureCases(role Role, link string, fam int) []Case {
-	var out []Case
+	c.Family = fam
 	for _, v := range verbsCases {
-		mtu := v.mtu4
+		c.Group, c.Kind, c.MTU = groupVerbs, v.kind, v.mtu4
 		if fam == 6 {
-			mtu = v.mtu6
+			c.MTU = v.mtu6
 		}
-		if mtu != 0 {
-			out = append(out, Case{Group: groupVerbs, What: v.what, Role: role, Link: link, Family: fam, MTU: mtu, Smoke: v.smoke && fam == 4})
+		if c.MTU != 0 {
+			out = append(out, c)
 		}
 	}
 	if fam == 4 {
-		for _, v := range troubleCases {
-			out = append(out, Case{Group: groupTrouble, What: v.what, Role: role, Link: link, Family: fam, MTU: 1024, Smoke: v.smoke})
+		for _, kind := range troubleCases {
+			c.Group, c.Kind, c.MTU = groupTrouble, kind, 1024
+			out = append(out, c)
 		}
 	}
 	return out
 }
 
+// referenceCases have the kernel on both sides, in one role. Programs run
+// against each other in the guest.
 func referenceCases() []Case {
-	out := procedureCases(Client, linkReference, 4)
-	out = append(out, procedureCases(Client, linkReference, 6)...)
-	return append(out, Case{Group: groupFaults, What: "guest-netem", Where: "guest", Role: Client, Link: linkReference, Family: 4, MTU: 1024})
+	var out []Case
+	at := Case{Role: Client, Link: linkReference, Suite: rig.Bookworm}
+	for _, fam := range families {
+		out = append(out, at.procedures(fam)...)
+	}
+	netem := at
+	netem.Group, netem.Kind, netem.Where, netem.Family, netem.MTU = groupFaults, "guest-netem", "guest", 4, 1024
+	out = append(out, netem)
+
+	seen := map[string]bool{}
+	programs := append(rcPingpongs(), newPingpongs()...)
+	for _, c := range append(programs, perfCases()...) {
+		c.Role, c.Link, c.OurFlags = Client, linkReference, ""
+		if name := c.Name(); !seen[name] {
+			seen[name] = true
+			out = append(out, c)
+		}
+	}
+	return out
 }

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,17 +23,24 @@ import (
 
 // config is what the flags say.
 type config struct {
-	smoke, list, keep, reference bool
-	run, json, pcap              string
-	inside                       string // set for the second start, inside the bridge's namespace
+	smoke, list, keep, reference, serial bool
+	run, suite, json, pcap               string
+	seed                                 uint64
+	inside                               string // set for the second start, inside the bridge's namespace
 }
+
+// smokeShare is how many cases the smoke form draws one of.
+const smokeShare = 10
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == agentFlag {
 		os.Exit(agent(os.Args[2]))
 	}
 	var c config
-	flag.BoolVar(&c.smoke, "smoke", false, "a few cases of each kind")
+	flag.BoolVar(&c.smoke, "smoke", false, "a tenth of the cases, drawn by the seed: some of each kind")
+	flag.Uint64Var(&c.seed, "seed", 0, "what the smoke form draws by (default: the commit)")
+	flag.StringVar(&c.suite, "suite", "", "only cases against the guest of this suite: bookworm or trixie")
+	flag.BoolVar(&c.serial, "serial", false, "one guest after the other, not both at the same time")
 	flag.StringVar(&c.run, "run", "", "only cases whose name matches this regular `expression`")
 	flag.BoolVar(&c.list, "list", false, "print the names of the cases")
 	flag.BoolVar(&c.keep, "keep", false, "leave the guest and namespaces as they are at the end")
@@ -56,19 +66,40 @@ func (c *config) cases() ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-run: %w", err)
 	}
+	all := allCases(c.reference)
+	if c.smoke {
+		all = draw(all, smokeShare, c.seed)
+	}
 	var out []Case
-	for _, k := range allCases(c.reference) {
-		if (k.Smoke || !c.smoke || c.reference) && only.MatchString(k.Name()) {
+	for _, k := range all {
+		if (c.suite == "" || c.suite == k.Suite) && only.MatchString(k.Name()) {
 			out = append(out, k)
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no case matches %q; -list shows them", c.run)
+		return nil, fmt.Errorf("no case matches -run %q and -suite %q; -list shows them", c.run, c.suite)
 	}
 	return out, nil
 }
 
+// commitSeed is a number that is another one for each commit, so that in the
+// course of time every case is drawn, and the same for who looks into a failure.
+func commitSeed() uint64 {
+	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil || len(out) < 8 {
+		return 1
+	}
+	n, err := strconv.ParseUint(string(out[:8]), 16, 64)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
 func (c *config) main(ctx context.Context) (ok bool, err error) {
+	if c.smoke && c.seed == 0 {
+		c.seed = commitSeed()
+	}
 	cases, err := c.cases()
 	if err != nil {
 		return false, err
@@ -80,21 +111,27 @@ func (c *config) main(ctx context.Context) (ok bool, err error) {
 		return true, nil
 	}
 	if os.Getuid() != 0 {
-		return false, errors.New("needs root, for network namespaces, taps and the guest's image; the cases themselves run link udp as nobody")
+		return false, errors.New("needs root, for network namespaces, taps and the guests' images; the cases themselves run link udp as nobody")
 	}
-	g, err := rig.New(os.Stderr)
-	if err != nil {
-		return false, err
+	var rigs []*rig.Rig
+	for _, suite := range suites {
+		if slices.ContainsFunc(cases, func(k Case) bool { return k.Suite == suite }) {
+			g, err := rig.New(suite, os.Stderr)
+			if err != nil {
+				return false, err
+			}
+			rigs = append(rigs, g)
+		}
 	}
 	if c.inside != "" {
-		return c.runAll(ctx, g, cases)
+		return c.runAll(ctx, rigs, cases)
 	}
-	return c.prepare(ctx, g)
+	return c.prepare(ctx, rigs)
 }
 
 // prepare builds and boots, then starts this program again inside the bridge's
-// namespace, where the guest can be reached, and cleans up after it.
-func (c *config) prepare(ctx context.Context, g *rig.Rig) (ok bool, err error) {
+// namespace, where the guests can be reached, and cleans up after it.
+func (c *config) prepare(ctx context.Context, rigs []*rig.Rig) (ok bool, err error) {
 	bin, err := os.MkdirTemp("", "gorxe-interop-")
 	if err != nil {
 		return false, err
@@ -107,27 +144,35 @@ func (c *config) prepare(ctx context.Context, g *rig.Rig) (ok bool, err error) {
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			err = errors.Join(err, g.Down(ctx))
+			for _, g := range rigs {
+				err = errors.Join(err, g.Down(ctx))
+			}
 		}()
 	}
 	begin := time.Now()
-	if err := g.Build(ctx); err != nil {
+	for _, g := range rigs {
+		if err := g.Host(ctx, ourNamespace(g), hostNumbers[g.Suite]); err != nil {
+			return false, err
+		}
+	}
+	if err := each(rigs, func(g *rig.Rig) error {
+		if err := g.Build(ctx); err != nil {
+			return err
+		}
+		return g.Up(ctx, guestNumbers[g.Suite])
+	}); err != nil {
 		return false, err
 	}
-	if err := g.Up(ctx, guestNumber); err != nil {
-		return false, err
+	fmt.Fprintf(os.Stderr, "guests built and booted in %.0f seconds\n", time.Since(begin).Seconds())
+	if c.smoke {
+		fmt.Fprintf(os.Stderr, "cases drawn with -seed %d\n", c.seed)
 	}
-	if err := g.Host(ctx, ourNamespace(g), hostNumber); err != nil {
-		return false, err
-	}
-	fmt.Fprintf(os.Stderr, "guest built and booted in %.0f seconds\n", time.Since(begin).Seconds())
 
-	args := append([]string{"netns", "exec", g.Namespace, filepath.Join(bin, "interop"), "-inside", bin}, os.Args[1:]...)
+	args := append([]string{"netns", "exec", rigs[0].Namespace, filepath.Join(bin, "interop"), "-inside", bin, "-seed", strconv.FormatUint(c.seed, 10)}, os.Args[1:]...)
 	cmd := exec.CommandContext(ctx, "ip", args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
-	cmd.Env = append(os.Environ(), "RIG_HOME="+g.Home, "RIG_NS="+g.Namespace)
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -136,7 +181,21 @@ func (c *config) prepare(ctx context.Context, g *rig.Rig) (ok bool, err error) {
 	return err == nil, err
 }
 
-func ourNamespace(g *rig.Rig) string { return g.Namespace + "-us" }
+// each does something for all rigs at the same time.
+func each(rigs []*rig.Rig, do func(*rig.Rig) error) error {
+	errs := make([]error, len(rigs))
+	var all sync.WaitGroup
+	for i, g := range rigs {
+		all.Go(func() { errs[i] = do(g) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// ourNamespace is the namespace of our side for a guest.
+func ourNamespace(g *rig.Rig) string {
+	return fmt.Sprintf("%s-us%d", g.Namespace, hostNumbers[g.Suite])
+}
 
 // binaries puts this program and rxe where any user can read them, which a
 // checkout in a home directory is not.
@@ -176,29 +235,55 @@ func copyFile(to, from string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// runAll runs the cases, inside the bridge's namespace.
-func (c *config) runAll(ctx context.Context, g *rig.Rig, cases []Case) (ok bool, err error) {
+// runAll runs the cases, inside the bridge's namespace: those of one guest one
+// after the other, the guests at the same time.
+func (c *config) runAll(ctx context.Context, rigs []*rig.Rig, cases []Case) (ok bool, err error) {
 	if c.pcap != "" {
 		if err := os.MkdirAll(c.pcap, 0o755); err != nil {
 			return false, err
 		}
 	}
-	r, err := newRunner(ctx, &runner{
-		rig: g, ns: ourNamespace(g), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"),
-		pcap: c.pcap, log: os.Stderr,
-	})
-	if err != nil {
-		return false, err
+	report := Report{Started: time.Now().UTC()}
+	if c.smoke {
+		report.Seed = c.seed
 	}
-	report := Report{Started: time.Now().UTC(), Kernel: r.kernel}
-	header(os.Stdout)
-	for i := range cases {
-		if ctx.Err() != nil {
-			break
+	runners := map[string]*runner{}
+	for _, g := range rigs {
+		r, err := newRunner(ctx, &runner{
+			rig: g, ns: ourNamespace(g), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"),
+			pcap: c.pcap, log: os.Stderr,
+		})
+		if err != nil {
+			return false, err
 		}
-		res := r.run(ctx, &cases[i])
-		row(os.Stdout, &res)
-		report.add(res)
+		runners[g.Suite] = r
+		report.Guests = append(report.Guests, r.guestIs)
+	}
+	header(os.Stdout)
+	var printing sync.Mutex
+	results := make([]Result, len(cases))
+	lane := func(g *rig.Rig) error {
+		for i := range cases {
+			if cases[i].Suite == g.Suite && ctx.Err() == nil {
+				results[i] = runners[g.Suite].run(ctx, &cases[i])
+				printing.Lock()
+				row(os.Stdout, &results[i])
+				printing.Unlock()
+			}
+		}
+		return nil
+	}
+	if c.serial {
+		for _, g := range rigs {
+			_ = lane(g)
+		}
+	} else {
+		_ = each(rigs, lane)
+	}
+	for i := range results {
+		if results[i].Name != "" {
+			report.add(results[i])
+		}
 	}
 	report.Seconds = time.Since(report.Started).Seconds()
 	report.summary(os.Stdout)

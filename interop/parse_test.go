@@ -36,14 +36,14 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-func TestSaid(t *testing.T) {
-	c := &Case{Size: 4096, Iters: 50}
+func TestPingpongSaid(t *testing.T) {
+	c := &Case{Kind: "rc", Size: 4096, Iters: 50}
 	const good = `  local address:  LID 0x0000, QPN 0x000011, PSN 0xf807cf, GID ::ffff:192.0.2.3
   remote address: LID 0x0000, QPN 0x000011, PSN 0x823d2b, GID ::ffff:192.0.2.2
 409600 bytes in 0.17 seconds = 19.48 Mbit/sec
 50 iters in 0.17 seconds = 3363.66 usec/iter
 `
-	if err := said("it", good, nil, c); err != nil {
+	if err := pingpongSaid("it", good, nil, c); err != nil {
 		t.Error(err)
 	}
 	if got := rate(good); got != "3363.66 usec/iter" {
@@ -60,7 +60,7 @@ func TestSaid(t *testing.T) {
 		"status":      {good, &rig.ExitError{Status: 1}},
 		"error":       {good, errors.New("killed")},
 	} {
-		if said("it", bad.out, bad.err, c) == nil {
+		if pingpongSaid("it", bad.out, bad.err, c) == nil {
 			t.Errorf("%s: taken for good", name)
 		}
 	}

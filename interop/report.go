@@ -13,7 +13,8 @@ import (
 type Report struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	Kernel  string    `json:"guest_kernel"`
+	Guests  []string  `json:"guests"`
+	Seed    uint64    `json:"seed,omitempty"` // of the smoke form
 	Passed  int       `json:"passed"`
 	Failed  int       `json:"failed"`
 	Results []Result  `json:"results"`
@@ -21,7 +22,7 @@ type Report struct {
 
 // header and row print the table, a line for each case as it ends.
 func header(w io.Writer) {
-	fmt.Fprintf(w, "%-28s %-4s %-5s %-7s %-9s %-6s %7s  %s\n", "CASE", "IP", "MTU", "ROLE", "LINK", "RESULT", "SECONDS", "NOTE")
+	fmt.Fprintf(w, "%-36s %-4s %-5s %-7s %-9s %-9s %-6s %7s  %s\n", "CASE", "IP", "MTU", "ROLE", "LINK", "GUEST", "RESULT", "SECONDS", "NOTE")
 }
 
 func row(w io.Writer, r *Result) {
@@ -32,7 +33,7 @@ func row(w io.Writer, r *Result) {
 			note += " (" + r.Note + ")"
 		}
 	}
-	fmt.Fprintf(w, "%-28s IPv%d %-5d %-7s %-9s %-6s %7.1f  %s\n", c.Group+"/"+c.What, c.Family, c.MTU, c.Role, c.Link, verdict, r.Seconds, note)
+	fmt.Fprintf(w, "%-36s IPv%d %-5d %-7s %-9s %-9s %-6s %7.1f  %s\n", c.What(), c.Family, c.MTU, c.Role, c.Link, c.Suite, verdict, r.Seconds, note)
 }
 
 // add takes a result into the report.
@@ -56,7 +57,11 @@ func (p *Report) summary(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n%d passed, %d failed, in %.0f seconds; the guest's kernel is %s\n", p.Passed, p.Failed, p.Seconds, p.Kernel)
+	fmt.Fprintln(w)
+	for _, g := range p.Guests {
+		fmt.Fprintln(w, g)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, in %.0f seconds\n", p.Passed, p.Failed, p.Seconds)
 }
 
 // write puts the report into a file.

@@ -19,16 +19,18 @@ import (
 	"github.com/gorxe/gorxe/interop/rig"
 )
 
-// Numbers on the bridge, the last part of addresses.
-const (
-	guestNumber = 2
-	hostNumber  = 100
+// Numbers on the bridge, the last part of addresses: of each suite's guest, and
+// of our side for it.
+var (
+	guestNumbers = map[string]int{rig.Bookworm: 2, rig.Trixie: 3}
+	hostNumbers  = map[string]int{rig.Bookworm: 100, rig.Trixie: 101}
 )
 
-// caseLimit bounds a case of the groups verbs and faults.
+// caseLimit bounds a case of the groups on verbs.
 const caseLimit = 150 * time.Second
 
-// runner runs cases. It lives in the namespace of the bridge.
+// runner runs the cases against one guest, one after the other. It lives in the
+// namespace of the bridge.
 type runner struct {
 	rig     *rig.Rig
 	guest   int
@@ -39,15 +41,15 @@ type runner struct {
 	pcap    string         // folder for captures, or ""
 	sgid    map[int]int    // the guest's GID index, by family
 	ourGID6 int            // our GID index of IPv6
-	port    int            // of the last pingpong
+	port    int            // of the last program
 	watch   *peer.Endpoint // for counters
-	kernel  string         // the guest's
+	guestIs string         // what it runs
 	log     io.Writer
 }
 
 // newRunner finds out what it needs of the guest.
 func newRunner(ctx context.Context, r *runner) (*runner, error) {
-	r.guest, r.host, r.port, r.ourGID6 = guestNumber, hostNumber, 18515, 2
+	r.guest, r.host, r.port, r.ourGID6 = guestNumbers[r.rig.Suite], hostNumbers[r.rig.Suite], 18515, 2
 	if err := r.meet(ctx); err != nil {
 		return nil, err
 	}
@@ -59,12 +61,13 @@ func newRunner(ctx context.Context, r *runner) (*runner, error) {
 func (r *runner) meet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
-	out, err := rig.Exec(ctx, r.guest, "uname -r; cd /sys/class/infiniband/rxe0/ports/1/gids; for i in 0 1 2 3 4 5; do cat $i; done")
+	out, err := rig.Exec(ctx, r.guest, "uname -r; dpkg-query -W -f '${Version}\n' rdma-core perftest; cd /sys/class/infiniband/rxe0/ports/1/gids; for i in 0 1 2 3 4 5; do cat $i; done")
 	if err != nil {
 		return err
 	}
 	l := strings.Fields(out)
-	r.kernel, r.sgid = l[0], map[int]int{}
+	r.guestIs = fmt.Sprintf("%s: Linux %s, rdma-core %s, perftest %s", r.rig.Suite, l[0], l[1], l[2])
+	l, r.sgid = l[2:], map[int]int{}
 	for i, gid := range l[1:] {
 		ip := net.ParseIP(gid)
 		for _, fam := range []int{4, 6} {
@@ -107,6 +110,7 @@ type Result struct {
 	OK      bool              `json:"ok"`
 	Error   string            `json:"error,omitempty"`
 	Note    string            `json:"note,omitempty"`
+	Printed string            `json:"printed,omitempty"` // by the programs of a case that failed
 	Seconds float64           `json:"seconds"`
 	Guest   map[string]uint64 `json:"guest_counters,omitempty"` // what moved
 	Ours    map[string]uint64 `json:"our_counters,omitempty"`
@@ -143,7 +147,7 @@ func (r *runner) guestTrouble(ctx context.Context, c *Case) string {
 	if why := r.rig.Panicked(r.guest); why != "" {
 		return why
 	}
-	if c.Group == "faults" {
+	if c.Group == groupFaults {
 		if why := r.rig.Warned(r.guest, "rxe_comp.c"); why != "" {
 			return why
 		}
@@ -187,9 +191,12 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 	if err != nil {
 		return err
 	}
-	if c.Group == groupPingpong {
-		res.Note, err = r.pingpong(ctx, c)
-	} else {
+	switch c.Group {
+	case groupPingpong:
+		err = r.pingpong(ctx, c, res)
+	case groupPerf:
+		err = r.perf(ctx, c, res)
+	default:
 		err = r.agent(ctx, c, res)
 	}
 	after, cerr := r.watch.Counters()

@@ -10,6 +10,7 @@
 //	| guest 3 ==== tap3 --+                 |        |                     |
 //	+---------------------------------------+        +---------------------+
 //
+// Guests are of one of two suites, Debian 12 and 13, which may share a bridge.
 // Guests are emulated, so that no machine is too small or too nested for them;
 // one takes about ten seconds to boot. Everything needs root. Linux only.
 package rig

@@ -19,17 +19,25 @@ import (
 //go:embed rig guest-init initrd-init *.py
 var files embed.FS
 
-// Rig is where an image is, and what runs from it. Several can run at once
-// when their Home and Namespace differ.
+// Suites that guests are made of.
+const (
+	Bookworm = "bookworm" // Debian 12: perftest 6.06, rdma-core 44
+	Trixie   = "trixie"   // Debian 13: perftest 6.24, rdma-core 56
+)
+
+// Rig is where the image of a suite is, and what runs from it. Several can run
+// at once when their homes differ; those of one Namespace reach each other.
 type Rig struct {
-	Home      string    // of the image and what runs; $RIG_HOME, or gxrig in the user's cache
+	Suite     string
+	Home      string    // of the image and what runs; $RIG_HOME, or gorxe-rig in the user's cache; trixie's has -trixie behind
 	Namespace string    // the bridge's; $RIG_NS, or gxrig
 	Log       io.Writer // what the script says
 }
 
-// New returns the rig that the environment names, and unpacks its script.
-func New(log io.Writer) (*Rig, error) {
-	r := &Rig{Home: os.Getenv("RIG_HOME"), Namespace: os.Getenv("RIG_NS"), Log: log}
+// New returns the rig of a suite that the environment names, and unpacks its
+// script.
+func New(suite string, log io.Writer) (*Rig, error) {
+	r := &Rig{Suite: suite, Home: os.Getenv("RIG_HOME"), Namespace: os.Getenv("RIG_NS"), Log: log}
 	if r.Namespace == "" {
 		r.Namespace = "gxrig"
 	}
@@ -39,6 +47,9 @@ func New(log io.Writer) (*Rig, error) {
 			return nil, fmt.Errorf("rig: set RIG_HOME: %w", err)
 		}
 		r.Home = filepath.Join(cache, "gorxe-rig")
+	}
+	if suite != Bookworm {
+		r.Home += "-" + suite
 	}
 	dir := filepath.Join(r.Home, "script")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -90,7 +101,7 @@ func (r *Rig) Down(ctx context.Context) error { return r.script(ctx, "down") }
 
 func (r *Rig) script(ctx context.Context, a ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(r.Home, "script", "rig"), a...)
-	cmd.Env = append(os.Environ(), "RIG_HOME="+r.Home, "RIG_NS="+r.Namespace)
+	cmd.Env = append(os.Environ(), "RIG_HOME="+r.Home, "RIG_NS="+r.Namespace, "RIG_SUITE="+r.Suite)
 	cmd.Stdout, cmd.Stderr = r.Log, r.Log
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("rig %s: %w", strings.Join(a, " "), err)

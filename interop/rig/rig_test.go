@@ -11,9 +11,9 @@ import (
 
 func unpacked(t *testing.T) *Rig {
 	t.Helper()
-	t.Setenv("RIG_HOME", t.TempDir())
+	t.Setenv("RIG_HOME", filepath.Join(t.TempDir(), "home"))
 	t.Setenv("RIG_NS", "elsewhere")
-	r, err := New(io.Discard)
+	r, err := New(Bookworm, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,5 +56,17 @@ func TestPanicked(t *testing.T) {
 		if got := r.Panicked(2); got != want {
 			t.Errorf("%q is %q, not %q", log, got, want)
 		}
+	}
+}
+
+// Two suites have homes of their own, on one bridge.
+func TestSuites(t *testing.T) {
+	a := unpacked(t)
+	b, err := New(Trixie, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Home != a.Home+"-trixie" || b.Namespace != a.Namespace {
+		t.Errorf("bookworm is in %s of %s, trixie in %s of %s", a.Home, a.Namespace, b.Home, b.Namespace)
 	}
 }
