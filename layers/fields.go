@@ -150,3 +150,11 @@ func (f *fields) fail(err error) {
 		f.err = err
 	}
 }
+
+// GUID is an EUI-64.
+type GUID uint64
+
+// String writes it as the tools of rdma-core do: 0250:56ff:fea7:7d03.
+func (g GUID) String() string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
+}
