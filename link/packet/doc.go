@@ -25,5 +25,17 @@
 // outlives the interface going down. Frames that another station or another
 // VLAN is meant to get, and the echo of what this host sends, do not pass.
 //
+// # Multicast
+//
+// A group is joined by a UDP socket that is not bound to a port: the kernel
+// reports the membership (IGMP, MLD) and programs the interface's address
+// filter, and its UDP layer drops the packets without an answer, as it does
+// all multicast that no socket wants. The packet socket's filter then takes
+// frames for that group from the link's interface. What other links of this
+// host send to it reaches a packet socket only on its way out, so while a group
+// is joined the filter takes that too, the link's own packets among it. With
+// several links the group's frames go to the one that joined, which the queue
+// pair number, 0xffffff, does not tell. At most 256 groups.
+//
 // Needs CAP_NET_RAW. Linux only; elsewhere Open says so.
 package packet

@@ -1,6 +1,9 @@
 package packet
 
 import (
+	"encoding/binary"
+	"net/netip"
+
 	"golang.org/x/net/bpf"
 
 	"github.com/gorxe/gorxe/wire"
@@ -8,11 +11,13 @@ import (
 
 // Facts of the kernel's socket filters that x/net/bpf does not name.
 const (
-	wholeFrame = 0xffffffff // keep every octet
-	netOffset  = 0xfff00000 // SKF_NET_OFF: offsets count from the network header
-	packetHost = 0          // PACKET_HOST: addressed to this station
-	vlanIDBits = 0x0fff
-	shardBits  = 0x0f
+	wholeFrame      = 0xffffffff // keep every octet
+	netOffset       = 0xfff00000 // SKF_NET_OFF: offsets count from the network header
+	packetHost      = 0          // PACKET_HOST: addressed to this station
+	packetMulticast = 2          // PACKET_MULTICAST: addressed to a group, of whatever address
+	packetOutgoing  = 4          // PACKET_OUTGOING: sent by this host
+	vlanIDBits      = 0x0fff
+	shardBits       = 0x0f
 )
 
 type program = []bpf.Instruction
@@ -45,19 +50,85 @@ var (
 // given by index, for this station: not the echo of what was sent, and
 // neither other stations' nor other VLANs' frames. A tag is expected only
 // with VLAN 0 (priority); the kernel has usually moved it out of the frame.
-func acceptFilter(iface, lo int) program {
+// Frames for one of the groups pass too, from iface only, and there also what
+// this host sends to them.
+func acceptFilter(iface, lo int, groups map[netip.Addr]member) program {
 	arrived := program{
 		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(iface), SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(lo), SkipTrue: 1},
 		bpf.RetConstant{},
 	}
+	if iface != lo {
+		stray := onMulticast(drop)
+		arrived = join(arrived, program{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(lo), SkipFalse: uint8(len(stray))}}, stray)
+	}
+	grouped := groupFilter(iface != lo, groups)
 	return join(
 		arrived,
-		check(bpf.LoadExtension{Num: bpf.ExtType}, bpf.JumpEqual, packetHost),
+		program{
+			bpf.LoadExtension{Num: bpf.ExtType},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetHost, SkipFalse: 1},
+			bpf.Jump{Skip: uint32(len(grouped))},
+		},
+		grouped,
 		check(bpf.LoadExtension{Num: bpf.ExtVLANTag}, bpf.JumpBitsNotSet, vlanIDBits),
 		frameFilter(),
 	)
+}
+
+// groupFilter goes on for frames of the loaded type that are sent to a group,
+// and drops others. It knows groups by the last four octets of their address;
+// the receiver compares the rest.
+func groupFilter(outgoing bool, groups map[netip.Addr]member) program {
+	if len(groups) == 0 {
+		return drop
+	}
+	types := program{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetMulticast, SkipTrue: 1},
+		bpf.RetConstant{},
+	}
+	if outgoing {
+		types = program{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetMulticast, SkipTrue: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetOutgoing, SkipTrue: 1},
+			bpf.RetConstant{},
+		}
+	}
+	match := drop // from the end on
+	for g := range groups {
+		match = join(program{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: tail(g), SkipFalse: 1},
+			bpf.Jump{Skip: uint32(len(match) + len(drop))},
+		}, match)
+	}
+	return join(types, onMulticast(match), drop)
+}
+
+// tail returns the last four octets of an address.
+func tail(a netip.Addr) uint32 {
+	b := a.AsSlice()
+	return binary.BigEndian.Uint32(b[len(b)-4:])
+}
+
+// onMulticast runs a block for IP packets to a multicast (or IPv4 broadcast)
+// address, with the last four octets of the address loaded.
+func onMulticast(block program) program {
+	const dst4, dst6 = netOffset + 16, netOffset + 24
+	return join(program{
+		bpf.LoadAbsolute{Off: netOffset, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf0},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0x40, SkipFalse: 4},
+		bpf.LoadAbsolute{Off: dst4, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: 224, SkipFalse: 6},
+		bpf.LoadAbsolute{Off: dst4, Size: 4},
+		bpf.Jump{Skip: 5},
+		bpf.LoadAbsolute{Off: dst6, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0xff, SkipFalse: 2},
+		bpf.LoadAbsolute{Off: dst6 + 12, Size: 4},
+		bpf.Jump{Skip: 1},
+		bpf.Jump{Skip: uint32(len(block))},
+	}, block)
 }
 
 // frameFilter judges by the octets of the frame alone. First fragments pass,
@@ -111,12 +182,20 @@ func ipv6Filter(off uint32) program {
 	)
 }
 
-// fanoutFilter picks the link of a group: the shard bits of the destination
-// queue pair number in the BTH. The kernel takes the result modulo the size
-// of the group.
-func fanoutFilter() program {
+// fanoutFilter picks the link of a group of sockets: the one that joined the
+// multicast group, or by the shard bits of the destination queue pair number
+// in the BTH. The kernel takes the result modulo the number of sockets.
+func fanoutFilter(groups map[netip.Addr]member) program {
 	const qpn = 7 // lowest octet of the destination queue pair number in the BTH
+	var joined program
+	for g, m := range groups {
+		joined = join(joined, when(tail(g), program{bpf.RetConstant{Val: uint32(m.link)}}))
+	}
+	if joined != nil {
+		joined = onMulticast(joined)
+	}
 	return join(
+		joined,
 		program{
 			bpf.LoadAbsolute{Off: netOffset, Size: 1},
 			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf0},

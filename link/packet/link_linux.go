@@ -2,6 +2,7 @@ package packet
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/gorxe/gorxe/internal/hostnet"
@@ -13,20 +14,22 @@ import (
 )
 
 // Link is one shard's packet socket and its sending sockets. It is a
-// link.Link, link.StatsReader and link.PortResolver.
+// link.Link, link.StatsReader, link.PortResolver and link.GroupJoiner.
 type Link struct {
-	info link.Info
-	gate sys.Gate // of every descriptor below
-	poll *sys.Poller
-	rx   *receiver
-	tx   *udptx.Sender
-	hold *holder
+	info   link.Info
+	gate   sys.Gate // of every descriptor below
+	poll   *sys.Poller
+	rx     *receiver
+	tx     *udptx.Sender
+	hold   *holder
+	groups *groups
 }
 
 var (
 	_ link.Link         = (*Link)(nil)
 	_ link.StatsReader  = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
+	_ link.GroupJoiner  = (*Link)(nil)
 )
 
 // newLink makes a link of a packet socket, which it owns unless it fails.
@@ -150,4 +153,5 @@ func (l *Link) leave() {
 	sys.Close(l.rx.fd)
 	l.tx.Close()
 	l.hold.release()
+	l.groups.release(slices.Index(l.groups.links, l))
 }

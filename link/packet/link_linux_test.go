@@ -100,7 +100,8 @@ func TestVLAN(t *testing.T) {
 	va, vb := p.A.AddVLAN(5, a4, a6), p.B.AddVLAN(5, b4, b6)
 	a, b := openOne(t, p.A, va), openOne(t, p.B, vb)
 	below := openOne(t, p.B, testbed.Iface)
-	below.rx.addrs = append(below.rx.addrs, b4.Addr(), b6.Addr())
+	below.rx.add(b4.Addr())
+	below.rx.add(b6.Addr())
 	plain := openOne(t, p.A, testbed.Iface)
 	for _, f := range [][2]netip.Addr{{a4.Addr(), b4.Addr()}, {a6.Addr(), b6.Addr()}} {
 		fl := flow(t, a, f[0], f[1])
@@ -182,7 +183,7 @@ func TestLoopback(t *testing.T) {
 	}
 	for _, l := range []node{one, two, veth} {
 		if n, err := l.Recv(make([]wire.Datagram, 8)); n != 0 || err != nil {
-			t.Errorf("%v: %d datagrams too many, %v", l.rx.addrs, n, err)
+			t.Errorf("%v: %d datagrams too many, %v", *l.rx.addrs.Load(), n, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fds, err := openSockets(cfg.Shards, acceptFilter(ifc.Index, lo), cfg.RcvBuf)
+	fds, err := openSockets(cfg.Shards, acceptFilter(ifc.Index, lo, nil), cfg.RcvBuf)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +69,7 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 		return nil, err
 	}
 	hold.users.Store(int32(len(fds)))
+	groups := &groups{iface: ifc.Index, lo: lo, members: make(map[netip.Addr]member)}
 	for i, fd := range fds {
 		l, err := newLink(fd, cfg.RcvBuf, &ifc, addrs)
 		if err != nil {
@@ -81,7 +82,8 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 			}
 			return nil, err
 		}
-		l.hold = hold
+		l.hold, l.groups = hold, groups
+		groups.links = append(groups.links, l)
 		links = append(links, l)
 	}
 	return links, nil

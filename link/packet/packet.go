@@ -32,6 +32,7 @@ type Config struct {
 
 // Limits and defaults.
 const (
+	maxGroups     = 256         // multicast groups; each is two instructions of a filter
 	maxShards     = 16          // the shard bits of a queue pair number
 	defaultRcvBuf = 8 << 20     // octets; see Config
 	slots         = 16          // messages in one recvmmsg

@@ -18,7 +18,7 @@ import (
 // receiver turns what a packet socket holds into datagrams.
 type receiver struct {
 	fd    int
-	addrs []netip.Addr // destinations that are ours
+	addrs atomic.Pointer[[]netip.Addr] // destinations that are ours
 	batch *sys.RxBatch
 	m     sys.RxMessage
 
@@ -27,7 +27,20 @@ type receiver struct {
 }
 
 func newReceiver(fd int, addrs []netip.Addr) *receiver {
-	return &receiver{fd: fd, addrs: addrs, batch: sys.NewRxBatch(slots, slotLen)}
+	r := &receiver{fd: fd, batch: sys.NewRxBatch(slots, slotLen)}
+	r.addrs.Store(&addrs)
+	return r
+}
+
+// add and drop change the destinations, beside recv. One goroutine at a time.
+func (r *receiver) add(a netip.Addr) {
+	addrs := append(slices.Clone(*r.addrs.Load()), a)
+	r.addrs.Store(&addrs)
+}
+
+func (r *receiver) drop(a netip.Addr) {
+	addrs := slices.DeleteFunc(slices.Clone(*r.addrs.Load()), func(b netip.Addr) bool { return a == b })
+	r.addrs.Store(&addrs)
 }
 
 // recv fills ds. Frames that are not for our addresses are somebody else's
@@ -59,6 +72,7 @@ func (r *receiver) recv(ds []wire.Datagram) (int, error) {
 
 // take parses the got messages of the batch into ds.
 func (r *receiver) take(ds []wire.Datagram, got int) (n int) {
+	addrs := *r.addrs.Load()
 	var packets, bytes int
 	for i := range got {
 		r.batch.Take(i, &r.m)
@@ -67,7 +81,7 @@ func (r *receiver) take(ds []wire.Datagram, got int) (n int) {
 			r.reasons[reason].Add(1)
 			continue
 		}
-		if !slices.Contains(r.addrs, d.Dst) {
+		if !slices.Contains(addrs, d.Dst) {
 			continue
 		}
 		packets += d.Segments()

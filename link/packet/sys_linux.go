@@ -110,7 +110,7 @@ func joinFanout(fds []int) error {
 			id = v & 0xffff
 		}
 	}
-	return sys.Attach(fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter())
+	return sys.Attach(fds[0], unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(nil))
 }
 
 // drops returns how many frames fd had no room for since the last call.
