@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/gorxe/gorxe/wire"
+import (
+	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/wire"
+)
 
 type eventKind uint8
 
@@ -11,6 +14,12 @@ const (
 	evCall                     // Sim.After
 )
 
+// datagram is one on its way, and what fault rules did to it so far.
+type datagram struct {
+	wire.Datagram
+	hit fault.Effects
+}
+
 // event is one thing to happen, and for evArrive the datagram with its octets.
 // Events are used again, with their memory.
 type event struct {
@@ -18,7 +27,7 @@ type event struct {
 	lane *lane
 	way  int // of evRelease
 	call func()
-	d    wire.Datagram
+	d    datagram
 	buf  []byte
 	size int // of buf, by bufLen
 }

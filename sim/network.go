@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
@@ -19,20 +22,36 @@ var dirs = [2]trace.Dir{trace.Tx, trace.Rx}
 
 // network is what lies between ports.
 type network struct {
-	sim   *Sim
-	ports map[netip.Addr]*Node
-	watch func(Packet)
-	lost  uint64 // to an address that nobody has
+	sim    *Sim
+	ports  map[netip.Addr]*Node
+	groups map[netip.Addr][]*lane // in the order of joining, at most one lane of a node
+	watch  func(Packet)
+	counts Counts
 }
 
 // Packet is one that reaches a port, for whoever watches.
 type Packet struct {
 	Time     int64 // nanoseconds since the start
+	Node     *Node // whose port
 	Src, Dst netip.Addr
-	Data     []byte // BTH to ICRC; borrowed for the call
+	Data     []byte        // BTH to ICRC; borrowed for the call
+	Hit      fault.Effects // what rules did to it: with Corrupt it is broken
 }
 
-func (n *network) init(s *Sim) { n.sim, n.ports = s, make(map[netip.Addr]*Node) }
+// Counts says what became of packets. Those on their way are
+//
+//	Sent + Copied - Lost - Unknown - Arrived
+type Counts struct {
+	Sent    uint64 // by nodes
+	Copied  uint64 // added to them: by dup rules, and for all members of a group but one
+	Lost    uint64 // by fault rules
+	Unknown uint64 // to an address that no node has, or a group that none has joined
+	Arrived uint64 // at ports
+}
+
+func (n *network) init(s *Sim) {
+	n.sim, n.ports, n.groups = s, make(map[netip.Addr]*Node), make(map[netip.Addr][]*lane)
+}
 
 func (n *network) add(x *Node, addrs ...netip.Addr) {
 	for _, a := range addrs {
@@ -43,14 +62,54 @@ func (n *network) add(x *Node, addrs ...netip.Addr) {
 // Watch has f called for every packet that reaches a port, after faults.
 func (s *Sim) Watch(f func(Packet)) { s.net.watch = f }
 
-// Lost returns how many datagrams went to an address that no node has.
-func (s *Sim) Lost() uint64 { return s.net.lost }
+// Counts returns what became of packets so far.
+func (s *Sim) Counts() Counts { return s.net.counts }
+
+// JoinGroup makes the lane's node receive what other nodes send to a group: a
+// copy each, under its own rx faults.
+func (l *lane) JoinGroup(group netip.Addr) error {
+	g, err := link.Group(group)
+	switch members := l.node.sim.net.groups[g]; {
+	case err != nil:
+		return fmt.Errorf("sim: %w", err)
+	case l.down:
+		return link.ErrClosed
+	case slices.Contains(members, l):
+		return nil
+	case slices.ContainsFunc(members, func(m *lane) bool { return m.node == l.node }):
+		return fmt.Errorf("sim: another link of this node has joined %v; a node joins a group once", g)
+	default:
+		l.node.sim.net.groups[g] = append(members, l)
+		return nil
+	}
+}
+
+// LeaveGroup ends it.
+func (l *lane) LeaveGroup(group netip.Addr) error {
+	g, err := link.Group(group)
+	if err != nil {
+		return fmt.Errorf("sim: %w", err)
+	}
+	if l.down {
+		return link.ErrClosed
+	}
+	l.node.sim.net.leave(l, g)
+	return nil
+}
+
+func (n *network) leave(l *lane, g netip.Addr) {
+	n.groups[g] = slices.DeleteFunc(n.groups[g], func(m *lane) bool { return m == l })
+	if len(n.groups[g]) == 0 {
+		delete(n.groups, g)
+	}
+}
 
 // send breaks a burst up as tx faults and Config.Single demand, and puts its
 // pieces on the line. What no fault touches stays together.
 func (n *Node) send(b *wire.Burst) {
 	f := b.Flow
-	d := wire.Datagram{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, TOS: f.TOS, TTL: f.TTL}
+	d := datagram{Datagram: wire.Datagram{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, TOS: f.TOS, TTL: f.TTL}}
+	n.sim.net.counts.Sent += uint64(b.Len())
 	if f.Src.Is4() && !n.sim.cfg.HideIDs {
 		d.IDKnown, d.Flags = true, wire.FlagDF
 	}
@@ -111,30 +170,51 @@ func (n *Node) flush(run *event) *event {
 	return nil
 }
 
-// transmit gives an event with a datagram in buf its time of arrival.
+// transmit gives an event with a datagram in buf its time of arrival, at each
+// of its receivers.
 func (n *Node) transmit(e *event) {
 	s := n.sim
 	n.line = max(n.line, s.now)
 	if s.cfg.Rate > 0 {
 		n.line += int64(len(e.buf)) * 8 * 1e9 / s.cfg.Rate
 	}
-	to := s.net.ports[e.d.Dst]
-	if to == nil {
-		s.net.lost++
+	e.kind, e.d.Payload = evArrive, e.buf
+	k := uint64(e.d.Segments())
+	reached := false
+	at := n.line + int64(s.cfg.Latency)
+	if to := s.net.ports[e.d.Dst]; to != nil {
+		e.lane, reached = to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)], true
+	} else {
+		for _, m := range s.net.groups[e.d.Dst] {
+			switch {
+			case m.node == n:
+			case !reached:
+				e.lane, reached = m, true
+			default:
+				c := s.events.get(len(e.buf))
+				c.kind, c.lane, c.buf, c.d = evArrive, m, append(c.buf, e.buf...), e.d
+				c.d.Payload = c.buf
+				s.net.counts.Copied += k
+				s.events.push(at, c)
+			}
+		}
+	}
+	if !reached {
+		s.net.counts.Unknown += k
 		s.events.put(e)
 		return
 	}
-	e.d.Payload = e.buf
-	e.kind, e.lane = evArrive, to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)]
-	s.events.push(n.line+int64(s.cfg.Latency), e)
+	s.events.push(at, e)
 }
 
 // broken does to one packet what a fault decided. d is borrowed; lane is where
 // a received one goes.
-func (n *Node) broken(way int, d *wire.Datagram, to *lane, dec *fault.Decision) {
+func (n *Node) broken(way int, d *datagram, to *lane, dec *fault.Decision) {
 	if dec.Lost {
+		n.sim.net.counts.Lost++
 		return
 	}
+	d.hit |= dec.Effects
 	dec.Flip(d.Payload)
 	if dec.Effects.Has(fault.CE) {
 		d.TOS |= 3
@@ -143,16 +223,22 @@ func (n *Node) broken(way int, d *wire.Datagram, to *lane, dec *fault.Decision) 
 		n.hold(way, d, to, dec)
 		return
 	}
-	for range 1 + dec.Copies {
-		n.onward(way, d, to)
-	}
+	n.copies(way, d, to, dec.Copies)
 	if n.passed(way) {
 		n.letGo(way)
 	}
 }
 
+// copies lets a packet go on its way, and more times.
+func (n *Node) copies(way int, d *datagram, to *lane, more int) {
+	n.sim.net.counts.Copied += uint64(more)
+	for range 1 + more {
+		n.onward(way, d, to)
+	}
+}
+
 // onward lets a packet go on its way, a copy of it.
-func (n *Node) onward(way int, d *wire.Datagram, to *lane) {
+func (n *Node) onward(way int, d *datagram, to *lane) {
 	e := n.sim.events.get(len(d.Payload))
 	e.buf = append(e.buf, d.Payload...)
 	e.d = *d
@@ -164,13 +250,14 @@ func (n *Node) onward(way int, d *wire.Datagram, to *lane) {
 	to.take(e)
 }
 
-func (n *Node) hold(way int, d *wire.Datagram, to *lane, dec *fault.Decision) {
+func (n *Node) hold(way int, d *datagram, to *lane, dec *fault.Decision) {
 	if n.holds[way] == nil {
 		n.holds[way] = fault.NewHold[held](maxHeld)
 	}
 	p := n.holds[way].Put(dec)
 	if p == nil {
-		return // lost, as the grammar of faults says
+		n.sim.net.counts.Lost++ // for want of room
+		return
 	}
 	p.Pkt = append(p.Pkt, d.Payload...)
 	p.Meta = held{d: *d, lane: to, more: dec.Copies}
@@ -214,9 +301,7 @@ func (n *Node) letGo(way int) {
 	for p := h.Pop(n.sim.now); p != nil; p = h.Pop(n.sim.now) {
 		d := p.Meta.d
 		d.Payload = p.Pkt
-		for range 1 + p.Meta.more {
-			n.onward(way, &d, p.Meta.lane)
-		}
+		n.copies(way, &d, p.Meta.lane, p.Meta.more)
 		h.Free(p)
 	}
 	if h.Len() > 0 {
@@ -251,9 +336,11 @@ func (n *Node) arrive(e *event) {
 
 // take lends an event with a datagram to the lane.
 func (l *lane) take(e *event) {
-	if w := l.node.sim.net.watch; w != nil {
+	net := &l.node.sim.net
+	net.counts.Arrived += uint64(e.d.Segments())
+	if net.watch != nil {
 		for i := range e.d.Segments() {
-			w(Packet{Time: l.node.sim.now, Src: e.d.Src, Dst: e.d.Dst, Data: e.d.Segment(i)})
+			net.watch(Packet{Time: l.node.sim.now, Node: l.node, Src: e.d.Src, Dst: e.d.Dst, Data: e.d.Segment(i), Hit: e.d.hit})
 		}
 	}
 	l.in = append(l.in, e)

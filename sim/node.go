@@ -37,12 +37,13 @@ type Node struct {
 
 // held is what a packet that a fault holds needs besides its octets.
 type held struct {
-	d    wire.Datagram
+	d    datagram
 	lane *lane // of rx: where it goes
 	more int   // copies besides the first
 }
 
-// lane is one shard of a node and its link.
+// lane is one shard of a node and its link: a link.Link, link.GroupJoiner and
+// link.StatsReader.
 type lane struct {
 	node  *Node
 	shard int
@@ -157,7 +158,7 @@ func (l *lane) Recv(ds []wire.Datagram) (int, error) {
 	}
 	n := min(len(ds), len(l.in))
 	for i, e := range l.in[:n] {
-		ds[i] = e.d
+		ds[i] = e.d.Datagram
 		l.stats.RxPackets += uint64(e.d.Segments())
 		l.stats.RxBytes += uint64(len(e.d.Payload))
 	}
@@ -187,9 +188,12 @@ func (l *lane) Wait(time.Duration) error { return nil }
 // Wake does nothing.
 func (l *lane) Wake() {}
 
-// Close takes the port down.
+// Close takes the port down, and out of its groups.
 func (l *lane) Close() error {
 	l.down = true
+	for g := range l.node.sim.net.groups {
+		l.node.sim.net.leave(l, g)
+	}
 	return nil
 }
 
