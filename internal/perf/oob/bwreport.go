@@ -25,17 +25,18 @@ func (r *BWReport) words() [5]uint64 {
 // happened to be in its memory, and is not looked at.
 func (c *Conn) report(local BWReport, measured bool) (r BWReport, told bool, err error) {
 	var w [5]uint64
+	look := lookReport
+	if !measured {
+		look = nil
+	}
 	for i, x := range local.words() {
 		var out [8]byte
 		binary.BigEndian.PutUint64(out[:], x)
-		in, err := c.step("exchanging results", out[:])
+		in, err := c.step("exchanging results", out[:], look)
 		if err != nil {
 			return r, false, err
 		}
-		w[i] = binary.BigEndian.Uint64(in)
-		if measured && i == 0 && in[4] == ':' {
-			return r, false, fmt.Errorf("%w: the peer sent an address where its result was due: give both or neither of them -b, -a, -D and --run_infinitely, and the same -q", ErrMismatch)
-		}
+		w[i], look = binary.BigEndian.Uint64(in), nil
 	}
 	if !measured {
 		return r, false, nil
@@ -51,6 +52,15 @@ func (c *Conn) report(local BWReport, measured bool) (r BWReport, told bool, err
 		return r, true, fmt.Errorf("%w: the peer counts %d messages, this side %d; give both the same -n and -q", ErrMismatch, r.Iters, local.Iters)
 	}
 	return r, true, nil
+}
+
+// lookReport refuses an address, whose first octet is a digit's, while a size
+// begins with 0.
+func lookReport(b []byte) error {
+	if b[0] >= '0' {
+		return fmt.Errorf("%w: the peer sent an address where its result was due: give both or neither of them -b, -a, -D and --run_infinitely, and the same -q", ErrMismatch)
+	}
+	return nil
 }
 
 func rate(x float64) bool { return x >= 0 && x <= maxRate } // false of NaN

@@ -21,6 +21,7 @@ type Conn struct {
 	cfg  Config
 
 	stage  stage
+	begun  bool // a run, which End has not ended
 	peer   Peer
 	local  []Dest
 	remote []Dest
@@ -68,11 +69,13 @@ func (c *Conn) Alive() error {
 }
 
 // step exchanges one message: the client writes first. What the peer sent is
-// in c.in, len(out) octets of it, until the next step.
-func (c *Conn) step(what string, out []byte) ([]byte, error) {
+// borrowed until the next step. If look is not nil it may refuse the message
+// from its beginning, which is all that comes when the two ends are not at the
+// same step.
+func (c *Conn) step(what string, out []byte, look func([]byte) error) ([]byte, error) {
 	start := time.Now()
 	if c.cfg.Server {
-		in, err := c.read(what, len(out), start)
+		in, err := c.read(what, len(out), start, look)
 		if err != nil {
 			return nil, err
 		}
@@ -81,28 +84,34 @@ func (c *Conn) step(what string, out []byte) ([]byte, error) {
 	if err := c.write(what, out); err != nil {
 		return nil, err
 	}
-	return c.read(what, len(out), start)
+	return c.read(what, len(out), start, look)
 }
 
 // read takes a message of n octets, all of it before the step's limit. While
 // the peer may be measuring, the limit holds from the first octet on.
-func (c *Conn) read(what string, n int, start time.Time) ([]byte, error) {
+func (c *Conn) read(what string, n int, start time.Time, look func([]byte) error) ([]byte, error) {
 	limit := start.Add(c.cfg.StepTimeout)
 	if c.stage >= running {
-		var t time.Time
+		limit = time.Time{}
 		if c.cfg.RunTimeout > 0 {
-			t = start.Add(c.cfg.RunTimeout)
+			limit = start.Add(c.cfg.RunTimeout)
 		}
-		c.nc.SetReadDeadline(t)
-		if _, err := c.r.Peek(1); err != nil {
-			return nil, c.broken(what, 0, n, err)
-		}
-		limit = time.Now().Add(c.cfg.StepTimeout)
 	}
-	c.nc.SetReadDeadline(limit)
-	got, err := io.ReadFull(c.r, c.in[:n])
-	if err != nil {
-		return nil, c.broken(what, got, n, err)
+	got := 0
+	for _, part := range [...]int{1, min(destLenShort, n), n} {
+		c.nc.SetReadDeadline(limit)
+		m, err := io.ReadFull(c.r, c.in[got:part])
+		if got += m; err != nil {
+			return nil, c.broken(what, got, n, err)
+		}
+		if look != nil {
+			if err := look(c.in[:got]); err != nil {
+				return nil, err
+			}
+		}
+		if c.stage >= running && part == 1 {
+			limit = time.Now().Add(c.cfg.StepTimeout)
+		}
 	}
 	return c.in[:n], nil
 }

@@ -39,7 +39,6 @@ const (
 	destLenMax   = destLenDV
 )
 
-
 // appendDest appends the address in the form on the wire.
 func appendDest(b []byte, d *Dest, dv bool) []byte {
 	b = fmt.Appendf(b, "%04x:%04x:%06x:%06x:%08x:%016x:", d.LID, uint16(d.OutReads), d.QPN&0xffffff, d.PSN&0xffffff, d.RKey, d.VAddr)

@@ -22,7 +22,7 @@ func (c *Conn) Hello() (Peer, error) {
 	}
 	var out [versionLen]byte
 	copy(out[:], c.cfg.Version)
-	in, err := c.step("exchanging versions", out[:])
+	in, err := c.step("exchanging versions", out[:], nil)
 	if err != nil {
 		return Peer{}, err
 	}
@@ -35,7 +35,7 @@ func (c *Conn) Hello() (Peer, error) {
 	if c.peer.CacheLine, err = c.larger("cache line", c.cfg.CacheLine, maxCacheLine); err != nil {
 		return Peer{}, err
 	}
-	if in, err = c.step("exchanging path MTUs", []byte{'0' + mtuCode(c.cfg.MTU), 0}); err != nil {
+	if in, err = c.step("exchanging path MTUs", []byte{'0' + mtuCode(c.cfg.MTU), 0}, nil); err != nil {
 		return Peer{}, err
 	}
 	mtu := mtuOctets(in)
@@ -51,7 +51,7 @@ func (c *Conn) Hello() (Peer, error) {
 func (c *Conn) larger(what string, local, most int) (int, error) {
 	var out [4]byte
 	binary.BigEndian.PutUint32(out[:], uint32(local))
-	in, err := c.step("exchanging the size of the "+what, out[:])
+	in, err := c.step("exchanging the size of the "+what, out[:], nil)
 	if err != nil {
 		return 0, err
 	}

@@ -18,10 +18,7 @@ func (cfg *Config) addresses() []int {
 // connected returns the indexes that Connected goes through. SEND first makes
 // sure that both ends are in RTS, the others last.
 func (cfg *Config) connected() []int {
-	switch cfg.Kind {
-	case SendBW:
-		return append([]int{0}, cfg.each()...)
-	case SendLat:
+	if cfg.Kind == SendBW {
 		return append([]int{0}, cfg.each()...)
 	}
 	return append(cfg.each(), 0)

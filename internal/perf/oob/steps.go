@@ -68,10 +68,13 @@ func (c *Conn) Begin() error {
 	if err := c.enter("Begin", running); err != nil {
 		return err
 	}
-	if !c.cfg.beginSync() {
-		return nil
+	if c.cfg.beginSync() {
+		if err := c.again(firstQP); err != nil {
+			return err
+		}
 	}
-	return c.again(firstQP)
+	c.begun = true
+	return nil
 }
 
 // End comes after each run, with its result, which latency tools leave zero.
@@ -82,6 +85,7 @@ func (c *Conn) End(local BWReport) (remote BWReport, told bool, err error) {
 	if err := c.enter("End", running); err != nil {
 		return BWReport{}, false, err
 	}
+	c.begun = false
 	sync, before := c.cfg.endSync()
 	if sync && before {
 		if err := c.again(firstQP); err != nil {
@@ -101,14 +105,20 @@ func (c *Conn) End(local BWReport) (remote BWReport, told bool, err error) {
 	return remote, told, err
 }
 
-// Finish comes once, after the last End, with the last result, and hangs up
-// whatever happens. A passive end calls it right after Connected: it returns
-// when the client is done, with the client's result.
+// Finish comes once, with the last result, and hangs up whatever happens. It
+// may take the place of the last End, where that tells no result. A passive end
+// calls it right after Connected: it returns when the client is done, with the
+// client's result.
 func (c *Conn) Finish(local BWReport) (remote BWReport, told bool, err error) {
 	if err := c.enter("Finish", running); err != nil {
 		return BWReport{}, false, err
 	}
 	defer c.Close()
+	if c.begun {
+		if remote, told, err = c.End(local); err != nil {
+			return remote, told, err
+		}
+	}
 	var differ error
 	if c.cfg.finishReport() {
 		if err := c.again(firstQP); err != nil {
@@ -154,18 +164,24 @@ func (c *Conn) told(d *Dest) bool {
 // address exchanges the address of a queue pair.
 func (c *Conn) address(i int) (Dest, error) {
 	var buf [destLenMax]byte
-	in, err := c.step("exchanging addresses", appendDest(buf[:0], &c.local[i], c.cfg.Validation))
+	in, err := c.step("exchanging addresses", appendDest(buf[:0], &c.local[i], c.cfg.Validation), c.lookDest)
 	if err != nil {
 		return Dest{}, err
 	}
 	d, ok := parseDest(in, c.cfg.Validation)
-	switch {
-	case ok:
-		return d, nil
-	case in[destLenShort-1] == 0 && in[4] == ':':
-		return Dest{}, fmt.Errorf("%w: the peer sent an address without GID, as on InfiniBand: start it with the index of a RoCE v2 GID (-x; show_gids lists them)", ErrMismatch)
-	case c.stage >= running && in[0] == 0:
-		return Dest{}, fmt.Errorf("%w: the peer sent %q where an address was due, perhaps a result: give both or neither of them -b, -a, -D and --run_infinitely", ErrMismatch, in)
+	if !ok {
+		return Dest{}, fmt.Errorf("%w: the peer sent %q, which is no perftest address; does it use --data_validation or another option that this side does not?", ErrProtocol, in)
 	}
-	return Dest{}, fmt.Errorf("%w: the peer sent %q, which is no perftest address; does it use --data_validation or another option that this side does not?", ErrProtocol, in)
+	return d, nil
+}
+
+// lookDest refuses what cannot become an address.
+func (c *Conn) lookDest(b []byte) error {
+	switch {
+	case c.stage >= running && b[0] == 0:
+		return fmt.Errorf("%w: the peer sent %q where an address was due, perhaps a result: give both or neither of them -b, -a, -D and --run_infinitely", ErrMismatch, b)
+	case len(b) == destLenShort && b[destLenShort-1] == 0:
+		return fmt.Errorf("%w: the peer sent an address without GID, as on InfiniBand: start it with the index of a RoCE v2 GID (-x; show_gids lists them)", ErrMismatch)
+	}
+	return nil
 }
