@@ -130,7 +130,8 @@ func (n *NIC) setMembers(a netip.Addr, m []*qp) {
 // multicast delivers a packet to every queue pair attached to its group: to
 // those of this shard here, and by the inbox of each other shard to that's.
 // What came by the inbox goes no further. A queue pair does not get what it sent
-// itself. Annex A17.4.5; IBA 10.5.2.1.
+// itself. It returns trace.None when one here took it, otherwise
+// trace.DropStray when others may, or why none did. Annex A17.4.5; IBA 10.5.2.1.
 func (s *shard) multicast(now int64, f *from, p *bth.Packet, b []byte) trace.Reason {
 	members := s.n.members(f.dst)
 	switch {
@@ -143,17 +144,22 @@ func (s *shard) multicast(now int64, f *from, p *bth.Packet, b []byte) trace.Rea
 	}
 	mine := s.n.own[f.src]
 	told := uint32(1 << s.index)
+	why := trace.DropLoopback // what nobody but its sender is here for
 	for _, q := range members {
+		r := trace.DropLoopback
 		switch {
 		case mine && q.qpn == p.SrcQP && p.Info().Class == bth.UD:
 		case q.s == s:
-			s.deliver(now, q, f, p, b)
+			r = s.deliver(now, q, f, p, b)
 		case !f.handed && told>>q.s.index&1 == 0:
 			told |= 1 << q.s.index
-			s.stray(q.s, f, p, b)
+			r = s.stray(q.s, f, p, b)
+		}
+		if r == trace.None || r == trace.DropStray && why != trace.None || why == trace.DropLoopback {
+			why = r
 		}
 	}
-	return trace.None
+	return why
 }
 
 // loopback hands the first k segments of a burst, which have left for a

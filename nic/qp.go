@@ -2,6 +2,7 @@ package nic
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/rc"
@@ -40,7 +41,7 @@ type datapath interface {
 	Ready(now int64) bool
 	Fill(now int64, b *wire.Burst) bool
 	// Sent says how many segments of a filled burst left; calls come in the
-	// order of Fill.
+	// order of Fill, but that the latest may go back whole before the others.
 	Sent(b *wire.Burst, sent int)
 	Deadline() int64
 }
@@ -59,8 +60,8 @@ type qp struct {
 
 	pd         *pd
 	send, recv *cq
-	srq        *srq   // or nil
-	qkey       uint32 // UD
+	srq        *srq          // or nil
+	qkey       atomic.Uint32 // UD; other shards read it
 
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
@@ -172,8 +173,8 @@ func (n *NIC) numberQP(q *qp) (ok bool) {
 }
 
 // install makes a queue pair known to its shard and to everybody. When it is
-// the first of its shard to use a completion or shared receive queue, all shards stand still:
-// from now on the queue is locked. NIC.mu is held.
+// the first of its shard to use a completion or shared receive queue, all
+// shards stand still: from now on the queue is locked. NIC.mu is held.
 func (n *NIC) install(q *qp) {
 	feeders := q.send.feeders.Load() | q.recv.feeders.Load()
 	if q.srq != nil {
@@ -229,8 +230,11 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
-	err := n.detachAll(q)
 	s := q.s
+	if err := n.detachAll(q); err != nil {
+		// The queue pair is gone all the same: that is what was asked for.
+		n.cfg.Logger.Error("destroy queue pair", "device", n.cfg.Name, "qpn", uint32(q.qpn), "err", err)
+	}
 	s.mu.Lock()
 	q.dead = true
 	s.wheel.remove(&q.timer)
@@ -249,7 +253,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	if q.srq != nil {
 		q.srq.users--
 	}
-	return err
+	return nil
 }
 
 // ModifyQP changes attributes of a queue pair, and its state.
@@ -282,9 +286,9 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	}
 	switch {
 	case m&verbs.AttrQKey != 0:
-		q.qkey = a.QKey
+		q.qkey.Store(a.QKey)
 	case m&verbs.AttrState != 0 && a.State == verbs.StateReset:
-		q.qkey = 0
+		q.qkey.Store(0)
 	}
 	q.s.bells.ring(q.index) // a step looks after it
 	return nil

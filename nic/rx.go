@@ -2,6 +2,7 @@ package nic
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/link"
@@ -58,7 +59,7 @@ func (s *shard) datagram(now int64, n int) {
 			if r == trace.DropICRC && s.counts[r] == 1 {
 				s.n.cfg.Logger.Warn(r.Explain(), "device", s.n.cfg.Name, "shard", s.index, "from", d.Src, "counter", r.String())
 			}
-		} else if r = s.packet(now, &f, d.Segment(i)); r == trace.None || r == trace.DropStray || r == trace.DropCNP {
+		} else if r = s.packet(now, &f, d.Segment(i)); r == trace.None || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
 			s.verify.Confirm()
 		}
 		if s.judge != nil {
@@ -71,25 +72,36 @@ func (s *shard) datagram(now int64, n int) {
 	}
 }
 
-// expects reports whether a packet names a queue pair here and comes from its
-// peer's address.
-//
-// A datagram queue pair has no peer; whoever knows its Q_Key is one.
+// expects reports whether a queue pair vouches for a packet: of this shard, one
+// that would take it, so that it comes from its peer's address or knows its
+// Q_Key; of another, one whose number it knows, and the Q_Key of a datagram's.
 func (s *shard) expects(f *from, b []byte) bool {
-	q := s.n.byQPN(bth.BTH(b).DestQP())
-	if bth.BTH(b).DestQP() == bth.QPNMulticast {
-		if m := s.n.members(f.dst); len(m) > 0 {
-			q = m[0]
-		}
+	p := &s.pkt
+	if bth.Parse(b, p) != trace.None {
+		return false
 	}
-	if q == nil || q.s != s {
-		return q != nil
+	if p.DestQP == bth.QPNMulticast {
+		return slices.ContainsFunc(s.n.members(f.dst), func(q *qp) bool { return q.knownBy(p) })
 	}
+	q := s.n.byQPN(p.DestQP)
+	switch {
+	case q == nil:
+		return false
+	case q.s == s:
+		r := q.admits(f, p)
+		return r == trace.None || r == trace.DropCNP
+	}
+	return q.knownBy(p)
+}
+
+// knownBy reports whether the sender of a packet knows what it must know of a
+// queue pair, whichever shard that is of.
+func (q *qp) knownBy(p *bth.Packet) bool {
+	class := p.Info().Class
 	if q.class == bth.UD {
-		return bth.Parse(b, &s.pkt) == trace.None && s.pkt.Info().Class == bth.UD && s.pkt.QKey == q.qkey
+		return class == bth.UD && p.QKey == q.qkey.Load()
 	}
-	w := q.eng.Flow()
-	return w != nil && f.src == w.Dst && f.dst == w.Src
+	return class == q.class || class == bth.ClassCNP
 }
 
 // letters takes what other shards, and queue pairs of this device, sent here.
@@ -192,7 +204,7 @@ func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	switch {
 	case class == bth.ClassCNP:
 		return trace.DropCNP
-	case class == bth.UD && p.QKey != q.qkey:
+	case class == bth.UD && p.QKey != q.qkey.Load():
 		return trace.DropQKey
 	}
 	return trace.None

@@ -21,6 +21,7 @@ type srq struct {
 	feeders atomic.Uint32 // bit per shard
 	shared  bool          // written with every shard locked
 	mu      sync.Mutex    // guards ring when shared
+	failed  bool          // its ring is unusable; guarded like it
 	limit   atomic.Int32  // armed when not 0
 	users   int           // queue pairs; under NIC.mu
 }
@@ -71,7 +72,7 @@ func (n *NIC) destroySRQ(h verbs.Handle) error {
 // ModifySRQ arms the limit of a shared receive queue, or with 0 disarms it.
 func (n *NIC) ModifySRQ(h verbs.Handle, limit int) error {
 	q := n.srqs.get(h)
-	if q == nil {
+	if q == nil || n.Err() != nil {
 		return n.missing("shared receive queue", h)
 	}
 	if limit < 0 || limit > verbs.MaxSRQWR {
@@ -87,7 +88,7 @@ func (n *NIC) ModifySRQ(h verbs.Handle, limit int) error {
 // QuerySRQ returns the limit that is armed, 0 when none is.
 func (n *NIC) QuerySRQ(h verbs.Handle) (int, error) {
 	q := n.srqs.get(h)
-	if q == nil {
+	if q == nil || n.Err() != nil {
 		return 0, n.missing("shared receive queue", h)
 	}
 	return int(q.limit.Load()), nil
@@ -109,7 +110,9 @@ func (q *srq) feed(s *shard) {
 	q.feeders.Store(f | 1<<s.index)
 }
 
-// Fetch takes the next request: a transport.RecvSource.
+// Fetch takes the next request: a transport.RecvSource. A ring whose producer's
+// index makes no sense gives one malformed request, and then none: the event
+// tells of it.
 //
 //gorxe:hot
 func (q *srq) Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool) {
@@ -118,11 +121,12 @@ func (q *srq) Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool) {
 		defer q.mu.Unlock()
 	}
 	id, n, ok = q.ring.Fetch(sgl)
+	if n < 0 && q.ring.Broken() && !q.failed {
+		q.failed = true
+		q.n.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: q.h})
+	}
 	if q.limit.Load() != 0 {
 		q.check()
 	}
 	return id, n, ok
 }
-
-// Len returns how many requests wait.
-func (q *srq) Len() int { return q.ring.Len() }

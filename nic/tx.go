@@ -2,6 +2,7 @@ package nic
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
@@ -46,9 +47,16 @@ func (s *shard) fill(now int64) (n int, stuck bool) {
 		if !filled {
 			continue
 		}
-		if s.n.own[b.Flow.Dst] {
+		switch own := s.n.own[b.Flow.Dst]; {
+		case own && slices.Contains(s.owners[:n], q):
+			// Datagrams for others that it filled before wait for the link,
+			// and must not be overtaken: this burst has its turn after them.
+			q.eng.Sent(b, 0)
+			b.Reset(nil, 0, 0)
+			continue
+		case own:
 			stuck = !s.hairpin(q, b)
-		} else {
+		default:
 			b.Seal(s.info.IDs)
 			s.owners[n] = q
 			n++

@@ -17,7 +17,6 @@ type RecvSource interface {
 	// Fetch takes the next request; ok is false when there is none, n is -1
 	// when it is malformed.
 	Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool)
-	Len() int
 }
 
 // Config is what a queue pair of any service is made of. It is not changed

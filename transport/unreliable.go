@@ -131,9 +131,14 @@ func (u *Unreliable) Receives(now int64, p *bth.Packet, class bth.Class) bool {
 // pass. It returns the state before.
 func (u *Unreliable) Enter(now int64, to verbs.QPState) (from verbs.QPState) {
 	from = u.Attrs.State
-	if to == verbs.StateErr {
+	switch {
+	case to == verbs.StateErr:
 		u.ToErr(now, trace.FailFlushed)
 		return from
+	case from == verbs.StateSQE && to == verbs.StateRTS:
+		if u.Doorbell(now); u.Attrs.State != from { // what was posted in SQE does not outlive it
+			return from
+		}
 	}
 	u.setState(now, to)
 	switch {
@@ -198,7 +203,10 @@ func (u *Unreliable) Doorbell(now int64) {
 		u.flushSends()
 		u.Noted[trace.FailFlushed] += u.Recv.Flush(u.Ended)
 	case verbs.StateSQE:
-		u.flushSends()
+		if u.flushSends(); u.broken {
+			u.Raised |= EventFatal
+			u.ToErr(now, trace.FailLocalQPOp)
+		}
 	}
 }
 
@@ -316,13 +324,17 @@ func (u *Unreliable) failBad(now int64) {
 
 // Sent says how many segments of a burst left, and completes the requests that
 // are done with that. What did not leave is taken back. Bursts come in the
-// order in which they were filled.
+// order in which they were filled, but that the latest may come first when
+// nothing of it left.
 func (u *Unreliable) Sent(b *wire.Burst, sent int) {
 	if sent < b.Len() {
 		u.Noted[trace.RetryLink] += uint64(b.Len() - sent)
 		u.Tally.SentRequests -= uint64(b.Len() - sent)
 		for i := sent; i < b.Len(); i++ {
 			s := &b.Segs[i]
+			if s.Opcode.Info().Op == bth.OpSend && s.Opcode.Info().Has(bth.Starts) {
+				u.Tally.Sends--
+			}
 			u.Tally.SentBytes -= uint64(s.Len - s.Opcode.Info().HdrLen - bth.BTH(b.Header(i)).PadCount() - bth.ICRCLen)
 		}
 	}

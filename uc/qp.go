@@ -106,7 +106,7 @@ func (q *QP) put(b *wire.Burst, w *transport.Unacked) bool {
 	p.PutHeaders(b.Begin(p.PSN, p.Opcode, hdr, n))
 	data.Put(b, q.Cfg.SQ)
 	q.Tally.SentBytes += uint64(n)
-	if last && p.Info().Op == bth.OpSend {
+	if i == 0 && p.Info().Op == bth.OpSend {
 		q.Tally.Sends++
 	}
 	q.Advance(w)

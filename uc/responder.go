@@ -65,7 +65,7 @@ func (q *QP) inSequence(now int64, p *bth.Packet) bool {
 		if d > 0 {
 			q.Tally.Lost += uint64(d)
 		}
-		r.op = bth.OpNone
+		r.op = bth.OpNone // what was in progress will not be finished
 		if !starts {
 			q.Note(now, trace.DropOutOfOrder, trace.Rx, p)
 			r.epsn = p.PSN.Add(1)
@@ -73,14 +73,17 @@ func (q *QP) inSequence(now int64, p *bth.Packet) bool {
 		}
 	}
 	r.epsn = p.PSN.Add(1)
-	if starts {
-		// What was in progress, if anything, will not be finished.
-		r.op = bth.OpNone
-		return true
-	}
-	if r.op != p.Info().Op {
+	was := r.op
+	r.op = bth.OpNone // until the packet is found good
+	switch {
+	case starts && was != bth.OpNone: // its sender gave the message up
+		q.Note(now, trace.FailOpcodeSeq, trace.Rx, p)
+	case starts:
+	case was == bth.OpNone:
 		q.Note(now, trace.DropMessage, trace.Rx, p)
-		r.op = bth.OpNone
+		return false
+	case was != p.Info().Op:
+		q.Note(now, trace.FailOpcodeSeq, trace.Rx, p)
 		return false
 	}
 	return true
@@ -134,9 +137,7 @@ func (q *QP) execute(p *bth.Packet) (why trace.Reason) {
 	case !info.Has(bth.Ends):
 		r.op = info.Op
 		return trace.None
-	}
-	r.op = bth.OpNone
-	if !info.Has(bth.TakesRecv) {
+	case !info.Has(bth.TakesRecv):
 		return trace.None
 	}
 	wc := verbs.WC{Opcode: verbs.WCRecv, ByteLen: uint32(q.Recv.Got), SrcQP: q.Attrs.DestQPN}
@@ -155,7 +156,6 @@ func (q *QP) execute(p *bth.Packet) (why trace.Reason) {
 // request that is wrong itself is told of, and ends the queue pair: IBA
 // 9.9.3.1, responder class D and E faults.
 func (q *QP) giveUp(now int64, p *bth.Packet, why trace.Reason) {
-	q.resp.op = bth.OpNone
 	q.Note(now, why, trace.Rx, p)
 	if st, local := transport.ErrStatus(why); local {
 		q.Recv.Fail(st, why)

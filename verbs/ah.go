@@ -49,17 +49,18 @@ func (c *Context) AVFrom(wc *WC, grh []byte) (AV, error) {
 	}
 	var src, dst netip.Addr
 	var tos uint8
+	var label uint32
 	switch {
 	case grh[0]>>4 == 6:
 		src, dst = netip.AddrFrom16([16]byte(grh[8:24])), netip.AddrFrom16([16]byte(grh[24:40]))
-		tos = uint8(binary.BigEndian.Uint16(grh) >> 4)
+		tos, label = uint8(binary.BigEndian.Uint16(grh)>>4), binary.BigEndian.Uint32(grh)&0xfffff
 	case grh[20] == 0x45:
 		src, dst = netip.AddrFrom4([4]byte(grh[32:36])), netip.AddrFrom4([4]byte(grh[36:40]))
 		tos = grh[21]
 	default:
 		return AV{}, fmt.Errorf("verbs: the buffer begins with neither an IPv6 nor an IPv4 header: % x", grh[:GRHLen])
 	}
-	av := AV{DGID: GIDOf(src), TrafficClass: tos &^ 3}
+	av := AV{DGID: GIDOf(src), TrafficClass: tos &^ 3, FlowLabel: label}
 	if dst.IsMulticast() {
 		g, err := c.ChooseGID(src)
 		av.SGIDIndex = g.Index

@@ -345,6 +345,10 @@ func (r *RecvRing) SetFlushing(on bool) {
 	}
 }
 
+// Broken reports whether the producer's index made no sense: the ring gives
+// nothing any more until Reset.
+func (r *RecvRing) Broken() bool { return r.broken }
+
 // Len returns how many requests wait, at most as many as there is room for.
 func (r *RecvRing) Len() int {
 	if r.broken {
