@@ -25,6 +25,7 @@ type TxMeta struct {
 	Scope   uint32 // interface index for a link-local destination
 	TOS     uint8  // traffic class
 	TTL     uint8  // hop limit; 0 leaves it to the socket
+	Marked  bool   // the socket has the traffic class already; see MarkPriority4
 	Segment uint16 // cut the message into datagrams of so many octets; 0: it is one
 }
 
@@ -72,8 +73,11 @@ func (b *TxBatch) Add(m *TxMeta) {
 	if m.To.Addr().Is4() {
 		level, tos, ttl = unix.IPPROTO_IP, unix.IP_TOS, unix.IP_TTL
 	}
-	ctl[0].set(level, tos, int32(m.TOS))
-	n := 1
+	n := 0
+	if !m.Marked {
+		ctl[n].set(level, tos, int32(m.TOS))
+		n++
+	}
 	if m.TTL != 0 {
 		ctl[n].set(level, ttl, int32(m.TTL))
 		n++
@@ -86,7 +90,7 @@ func (b *TxBatch) Add(m *TxMeta) {
 		n++
 	}
 	h.Control = (*byte)(unsafe.Pointer(ctl))
-	h.SetControllen(n * int(unsafe.Sizeof(cmsg{})))
+	h.SetControllen(n * int(unsafe.Sizeof(cmsg{}))) // may be 0
 }
 
 func (c *cmsg) set(level, typ, v int32) {

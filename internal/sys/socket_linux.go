@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -72,7 +73,6 @@ var optNames = map[[2]int]string{
 	{unix.SOL_SOCKET, unix.SO_REUSEPORT}:           "SO_REUSEPORT",
 	{unix.SOL_SOCKET, unix.SO_REUSEADDR}:           "SO_REUSEADDR",
 	{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX}:       "SO_BINDTOIFINDEX (needs Linux 5.7 or CAP_NET_RAW)",
-	{unix.SOL_SOCKET, unix.SO_PRIORITY}:            "SO_PRIORITY",
 	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL}:            "SO_RXQ_OVFL",
 	{unix.SOL_SOCKET, unix.SO_RCVBUF}:              "SO_RCVBUF",
 	{unix.SOL_SOCKET, unix.SO_SNDBUF}:              "SO_SNDBUF",
@@ -80,7 +80,6 @@ var optNames = map[[2]int]string{
 	{unix.IPPROTO_UDP, unix.UDP_SEGMENT}:           "UDP_SEGMENT",
 	{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX}:      "UDP_NO_CHECK6_RX",
 	{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}:        "IP_MTU_DISCOVER",
-	{unix.IPPROTO_IP, unix.IP_TOS}:                 "IP_TOS",
 	{unix.IPPROTO_IP, unix.IP_RECVTOS}:             "IP_RECVTOS",
 	{unix.IPPROTO_IP, unix.IP_RECVTTL}:             "IP_RECVTTL",
 	{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER}:    "IPV6_MTU_DISCOVER",
@@ -141,6 +140,31 @@ func SetDontFragment(fd int, a netip.Addr) error {
 		return err
 	}
 	return SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
+}
+
+// MarkPriority4 gives what the IPv4 socket fd sends a traffic class and a
+// priority (skb->priority). A message that has a traffic class of its own
+// (TxMeta without Marked) does not get the priority: the kernel derives one
+// from the class, and before Linux 6.14 there is no message with both. Priority
+// 7 needs CAP_NET_RAW or CAP_NET_ADMIN, EPERM otherwise.
+func MarkPriority4(fd int, tos, priority uint8) syscall.Errno {
+	// In this order: a traffic class sets the priority as well.
+	if e := setsockopt(fd, unix.IPPROTO_IP, unix.IP_TOS, tos); e != 0 {
+		return e
+	}
+	return setsockopt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, priority)
+}
+
+// MarkPriority6 gives what the IPv6 socket fd sends a priority, whatever the
+// traffic class of a message. For priority 7 see MarkPriority4.
+func MarkPriority6(fd int, priority uint8) syscall.Errno {
+	return setsockopt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, priority)
+}
+
+func setsockopt(fd, level, opt int, v uint8) syscall.Errno {
+	n := int32(v)
+	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(unsafe.Pointer(&n)), 4, 0)
+	return e
 }
 
 // SetReceiveBuffer asks for a receive buffer of n octets, past the system's

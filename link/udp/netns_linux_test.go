@@ -154,6 +154,44 @@ func TestIdentifications(t *testing.T) {
 	}
 }
 
+// TestTrafficClass puts every traffic class, DSCP and ECN, on the wire, with and
+// without a service level, in single packets and in runs, and receives it.
+func TestTrafficClass(t *testing.T) {
+	p := newPair(t, 1500)
+	run(t, p.A, "ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
+	wireside := startCapture(t, p.B)
+	for _, c := range [][2]netip.Addr{{testbed.A4, testbed.B4}, {testbed.A6, testbed.B6}} {
+		a := openIn(t, p.A, Config{Addrs: []netip.Addr{c[0]}})
+		b := openIn(t, p.B, Config{Addrs: []netip.Addr{c[1]}})
+		burst := wire.NewBurst()
+		r := rand.New(rand.NewPCG(38, 39))
+		for tos := range 256 {
+			for _, priority := range []uint8{0, 5} {
+				var f *wire.Flow
+				p.A.Do(func() { f = flow(t, a, c[0], c[1], 0xc009) })
+				f.TOS, f.TTL, f.Priority = uint8(tos), uint8(255-tos), priority
+				if f.TTL == 0 {
+					f.TTL = 1
+				}
+				fill(burst, f, shape{1 + tos%2, 64, 64}, 1, r, a.Info().IDs)
+				want := mustSend(t, a, burst)
+				for i := range want {
+					d := wireside.next(t)
+					require.Equal(t, want[i], string(d.Payload))
+					require.Equal(t, []uint8{f.TOS, f.TTL}, []uint8{d.TOS, d.TTL})
+				}
+				pkts, ds := collect(t, b, len(want))
+				require.Equal(t, want, pkts)
+				for _, d := range ds {
+					require.Equal(t, []uint8{f.TOS, f.TTL}, []uint8{d.TOS, d.TTL})
+				}
+			}
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
 // TestSegmentedWire receives, through a socket, segments that the wire kept
 // apart: identifications 0 to n-1, hidden, one datagram each.
 func TestSegmentedWire(t *testing.T) {

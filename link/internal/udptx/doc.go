@@ -29,6 +29,15 @@
 // limit and the traffic class of the flow are as for any other destination. A
 // flow with TTL 0 gets the kernel's default for multicast, 1.
 //
+// # Service level
+//
+// A flow's priority is that of the socket (SO_PRIORITY), which is told when it
+// changes, at one or two system calls; flows that share a port and differ in
+// it cost that at each change. Over IPv4 the traffic class has to be the
+// socket's then, too, since one that travels with a message overrides the
+// priority; a message can carry a priority only since Linux 6.14. Without a
+// priority the kernel derives one from the traffic class (IPv4), or it is 0.
+//
 // # Errors
 //
 // No room (EAGAIN, ENOBUFS, ENOMEM) makes a short send. Everything else

@@ -30,7 +30,46 @@ type sock struct {
 	fd    int
 	port  uint16
 	scope uint32 // of a link-local local address
+	mark  mark   // what it has; Send's own
 }
+
+// mark is what a socket has to be told before it sends a flow's packets,
+// because it cannot travel with a message. The zero value is that of a new
+// socket.
+type mark struct{ tos, priority uint8 }
+
+// markOf returns the mark a flow needs. An IPv4 flow without a priority needs
+// none: its traffic class travels with the message and overrides the socket's.
+func markOf(f *wire.Flow) (m mark, needed bool) {
+	if f.Dst.Is4() {
+		return mark{f.TOS, f.Priority}, f.Priority != 0
+	}
+	return mark{0, f.Priority}, true
+}
+
+// has reports whether the socket can send a flow's packets as it is.
+func (k *sock) has(f *wire.Flow) bool {
+	m, needed := markOf(f)
+	return !needed || m == k.mark
+}
+
+// setMark makes the socket ready for a flow.
+func (k *sock) setMark(f *wire.Flow) (errno syscall.Errno) {
+	m, _ := markOf(f)
+	if f.Dst.Is4() {
+		errno = sys.MarkPriority4(k.fd, m.tos, m.priority)
+	} else {
+		errno = sys.MarkPriority6(k.fd, m.priority)
+	}
+	if errno != 0 {
+		m = mark{priority: unknown}
+	}
+	k.mark = m
+	return errno
+}
+
+// unknown is no flow's priority.
+const unknown = 0xff
 
 func newPool(a netip.Addr, sndbuf int) (*pool, error) {
 	scope, err := Scope(a)
@@ -140,5 +179,8 @@ func scopeOf(local uint32, f *wire.Flow) uint32 {
 
 // meta says where and how a flow's packets go.
 func (k *sock) meta(f *wire.Flow) sys.TxMeta {
-	return sys.TxMeta{To: netip.AddrPortFrom(f.Dst, wire.Port), Scope: scopeOf(k.scope, f), TOS: f.TOS, TTL: f.TTL}
+	return sys.TxMeta{
+		To: netip.AddrPortFrom(f.Dst, wire.Port), Scope: scopeOf(k.scope, f), TOS: f.TOS, TTL: f.TTL,
+		Marked: f.Priority != 0 && f.Dst.Is4(),
+	}
 }

@@ -185,6 +185,11 @@ func (s *Sender) step(bs []*wire.Burst) (bursts, segs int, errno syscall.Errno) 
 	if k == nil {
 		return 0, 0, syscall.EADDRNOTAVAIL
 	}
+	if !k.has(bs[0].Flow) {
+		if errno := k.setMark(bs[0].Flow); errno != 0 {
+			return 0, 0, errno
+		}
+	}
 	if s.gso {
 		bursts, errno = s.sendBursts(k, bs)
 		if errno != syscall.EIO {
@@ -247,7 +252,7 @@ func (s *Sender) sendBursts(k *sock, bs []*wire.Burst) (int, syscall.Errno) {
 	t := s.batch
 	for i, b := range bs {
 		vec := b.Vec()
-		if b.Len() == 0 || !t.Fits(len(vec)) || i > 0 && b.Flow != bs[0].Flow && s.socket(b.Flow) != k {
+		if b.Len() == 0 || !t.Fits(len(vec)) || i > 0 && b.Flow != bs[0].Flow && (s.socket(b.Flow) != k || !k.has(b.Flow)) {
 			break
 		}
 		m := k.meta(b.Flow)
@@ -310,6 +315,8 @@ func (s *Sender) refuse(b *wire.Burst, segs int, errno syscall.Errno) error {
 		e.Err = err
 	} else if k.port != f.SrcPort {
 		e.Err = fmt.Errorf("source port %d was not asked for with ResolvePort, which gives %d: %w", f.SrcPort, k.port, errno)
+	} else if errno == syscall.EPERM && !k.has(f) {
+		e.Err = fmt.Errorf("service level %d: setsockopt SO_PRIORITY: %w; levels above 6 need CAP_NET_ADMIN or CAP_NET_RAW", f.Priority, errno)
 	} else if errno == syscall.EMSGSIZE || errno == syscall.EINVAL {
 		e.Size = b.SegLen() + headers(f.Dst)
 		if mtu, err := sys.PathMTU(f.Src, f.Dst, p.scopeOf(f)); err == nil && mtu < e.Size {

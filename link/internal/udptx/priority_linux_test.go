@@ -1,0 +1,164 @@
+package udptx
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/wire"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, testbed.Helpers{"level": func(args []string) error {
+		s, err := New(Config{Addrs: []netip.Addr{netip.MustParseAddr(args[0])}})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for _, priority := range []uint8{6, 7, 7, 0} {
+			f := newFlow(s, netip.MustParseAddr(args[0]), netip.MustParseAddr(args[0]), 0, priority)
+			n, err := s.Send([]*wire.Burst{packets(f, 2, s.IDs())})
+			fmt.Println(priority, n, s.Stats().TxPackets, s.Stats().TxErrors, err)
+		}
+		return nil
+	}})
+}
+
+// newFlow is a flow with a port that s has.
+func newFlow(s *Sender, src, dst netip.Addr, tos, priority uint8) *wire.Flow {
+	port, err := s.ResolvePort(src, 0xc004)
+	if err != nil {
+		panic(err)
+	}
+	return &wire.Flow{Src: src, Dst: dst, SrcPort: port, TOS: tos, TTL: 7, Priority: priority}
+}
+
+// packets is a burst of n small packets.
+func packets(f *wire.Flow, n int, ids wire.IDPolicy) *wire.Burst {
+	b := wire.NewBurst()
+	b.Reset(f, 0, 0)
+	for i := range n {
+		h := b.Begin(bth.MakePSN(uint32(i)), 4, bth.BTHLen, 0)
+		clear(h)
+		h[0], h[11] = 4, byte(i)
+		b.End()
+	}
+	b.Seal(ids)
+	return b
+}
+
+// tosPriority is the priority that Linux derives from bits 1 to 4 of a type
+// of service (tc-prio(8)).
+var tosPriority = [16]int{0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4}
+
+// readMark reads one packet: its traffic class and, since it came over lo, the
+// priority it was sent with.
+func readMark(t *testing.T, fd int) (tos, priority int) {
+	t.Helper()
+	oob := make([]byte, 256)
+	_, n, _, _, err := unix.Recvmsg(fd, make([]byte, 256), oob, 0)
+	require.NoError(t, err, "a packet is missing")
+	ms, err := unix.ParseSocketControlMessage(oob[:n])
+	require.NoError(t, err)
+	tos, priority = -1, -1
+	for _, m := range ms {
+		switch [2]int32{m.Header.Level, m.Header.Type} {
+		case [2]int32{unix.IPPROTO_IP, unix.IP_TOS}:
+			tos = int(m.Data[0])
+		case [2]int32{unix.IPPROTO_IPV6, unix.IPV6_TCLASS}:
+			tos = int(binary.NativeEndian.Uint32(m.Data))
+		case [2]int32{unix.SOL_SOCKET, unix.SO_PRIORITY}:
+			priority = int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return tos, priority
+}
+
+// markReader is a socket on the RoCEv2 port that tells the priority; it skips
+// the test where the kernel does not.
+func markReader(t *testing.T, a netip.Addr) int {
+	const soRcvPriority = 82
+	fd := holder(t, netip.AddrPortFrom(a, wire.Port))
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, soRcvPriority, 1); errors.Is(err, unix.ENOPROTOOPT) {
+		t.Skip("needs SO_RCVPRIORITY (Linux 6.14)")
+	} else {
+		require.NoError(t, err)
+	}
+	if a.Is4() {
+		require.NoError(t, unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1))
+	} else {
+		require.NoError(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1))
+	}
+	return fd
+}
+
+// TestPriority sends flows of all service levels and some traffic classes from
+// one port, in one call and in several, and reads what each packet was marked
+// with.
+func TestPriority(t *testing.T) {
+	h := testbed.NewHost(t)
+	for _, c := range []struct {
+		a     netip.Addr
+		noGSO bool
+	}{{a: netip.MustParseAddr("127.0.0.1")}, {a: netip.IPv6Loopback()}, {netip.MustParseAddr("127.0.0.1"), true}, {netip.IPv6Loopback(), true}} {
+		t.Run(fmt.Sprintf("%v NoGSO=%v", c.a, c.noGSO), func(t *testing.T) {
+			h.Do(func() {
+				rx := markReader(t, c.a)
+				s, err := New(Config{Addrs: []netip.Addr{c.a}, NoGSO: c.noGSO})
+				require.NoError(t, err)
+				defer s.Close()
+				var bs []*wire.Burst
+				for _, tos := range []uint8{0x6a, 0, 0xff} {
+					for _, priority := range []uint8{3, 0, 3, 3, 7, 1, 2, 4, 5, 6, 0, 0} {
+						bs = append(bs, packets(newFlow(s, c.a, c.a, tos, priority), 2, s.IDs()))
+					}
+				}
+				check := func() {
+					t.Helper()
+					for _, b := range bs {
+						want := int(b.Flow.Priority)
+						if want == 0 && c.a.Is4() {
+							want = tosPriority[b.Flow.TOS>>1&0xf]
+						}
+						for range b.Segs {
+							tos, priority := readMark(t, rx)
+							require.EqualValues(t, b.Flow.TOS, tos)
+							require.Equal(t, want, priority, "service level %d, traffic class %#x", b.Flow.Priority, b.Flow.TOS)
+						}
+					}
+				}
+				n, err := s.Send(bs)
+				require.NoError(t, err)
+				require.Equal(t, 2*len(bs), n)
+				check()
+				for i := range bs {
+					n, err := s.Send(bs[i : i+1])
+					require.NoError(t, err)
+					require.Equal(t, 2, n)
+				}
+				check()
+				require.Zero(t, testing.AllocsPerRun(2, func() { _, _ = s.Send(bs[:8]) }))
+			})
+		})
+	}
+}
+
+// TestPriorityRefused: a service level that the process may not use is an error
+// that says so, and stands in nobody else's way.
+func TestPriorityRefused(t *testing.T) {
+	h := testbed.NewHost(t)
+	for _, a := range []string{"127.0.0.1", "::1"} {
+		out, err := h.Run(h.Helper(testbed.AsNobody, "level", a))
+		require.NoError(t, err, out)
+		refused := fmt.Sprintf("link: send from %s port 49156 to %s: service level 7: setsockopt SO_PRIORITY: operation not permitted; levels above 6 need CAP_NET_ADMIN or CAP_NET_RAW", a, a)
+		want := fmt.Sprintf("6 2 2 0 <nil>\n7 2 2 2 %s\n7 2 2 4 %s\n0 2 4 4 <nil>\n", refused, refused)
+		require.Equal(t, want, out)
+	}
+}
