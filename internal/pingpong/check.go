@@ -19,11 +19,13 @@ const poison = 0xa5
 type checker struct {
 	on     bool
 	client bool
+	// alike is that all messages are the same: srq_pingpong has one buffer for
+	// all of its queue pairs, and gives back a message that may be another's.
+	alike bool
 	// pattern is that the client is of this package, so that all of its data
 	// are known. The server finds out from the first message.
 	pattern bool
 
-	rx, tx   []byte
 	base     []byte // of this package's messages
 	want     []byte
 	page     int // stride of the octets that the original examines
@@ -42,20 +44,22 @@ func (b *badData) Error() string {
 	return fmt.Sprintf("-c: message %d is wrong from octet %d on: %#02x instead of %#02x%s", b.message, b.offset, b.got, b.want, b.hint)
 }
 
-// checkerOf splits the memory of a run in two, the first for receiving.
-func checkerOf(client bool, m []byte) checker {
-	n := len(m) / 2
-	c := checker{on: true, client: client, pattern: client, rx: m[:n], tx: m[n:], base: make([]byte, n), want: make([]byte, n), page: os.Getpagesize()}
+// checkerOf returns the checker of a run with messages of n octets.
+func checkerOf(client, alike bool, n int) checker {
+	c := checker{on: true, client: client, alike: alike, pattern: client, base: make([]byte, n), want: make([]byte, n), page: os.Getpagesize()}
 	for i := range c.base {
 		c.base[i] = byte(i*7 + i>>8*13 + 1)
 	}
-	c.wipe()
 	return c
 }
 
 // fill makes message k, counted from 0: no two that follow each other are
-// alike, but all have the zeros that the original's server looks for.
+// alike, unless all are, but all have the zeros that the original's server looks
+// for.
 func (c *checker) fill(to []byte, k int) {
+	if c.alike {
+		k = 0
+	}
 	for i, b := range c.base {
 		to[i] = b ^ byte(k)
 	}
@@ -64,32 +68,27 @@ func (c *checker) fill(to []byte, k int) {
 	}
 }
 
-func (c *checker) wipe() {
-	for i := range c.rx {
-		c.rx[i] = poison
+// wipe makes a receive buffer one that holds no message.
+func wipe(b []byte) {
+	for i := range b {
+		b[i] = poison
 	}
 }
 
-// prepare makes ready for sending message k, counted from 0, when the last has
-// left and its answer has come: the client makes it, the server gives back
-// what it got. The peer's next message comes after this one.
-func (c *checker) prepare(k int) {
-	if !c.on {
-		return
-	}
+// prepare makes in tx the message k, counted from 0, of a queue pair when its
+// last has left and the answer has come to rx: the client makes a new one, the
+// server gives back what it got. The peer's next message comes after this one.
+func (c *checker) prepare(tx, rx []byte, k int) {
 	if c.client {
-		c.fill(c.tx, k)
+		c.fill(tx, k)
 	} else {
-		copy(c.tx, c.rx)
+		copy(tx, rx)
 	}
-	c.wipe()
+	wipe(rx)
 }
 
-// examine looks at the message that has come.
-func (c *checker) examine() {
-	if !c.on {
-		return
-	}
+// examine looks at a message that has come.
+func (c *checker) examine(rx []byte) {
 	k := c.received
 	c.received++
 	if c.bad != nil {
@@ -97,22 +96,22 @@ func (c *checker) examine() {
 	}
 	c.fill(c.want, k)
 	if !c.client && k == 0 {
-		c.pattern = c.similar()
+		c.pattern = c.similar(rx)
 	}
 	if c.pattern {
-		if bytes.Equal(c.rx, c.want) {
+		if bytes.Equal(rx, c.want) {
 			return
 		}
 		for i, b := range c.want {
-			if c.rx[i] != b {
-				c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: c.rx[i], want: b}
+			if rx[i] != b {
+				c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: rx[i], want: b}
 				return
 			}
 		}
 	}
-	for i := 0; i < len(c.rx); i += c.page {
-		if c.rx[i] != 0 {
-			c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: c.rx[i], hint: "; was the client started with -c too?"}
+	for i := 0; i < len(rx); i += c.page {
+		if rx[i] != 0 {
+			c.bad = &badData{message: k + 1, offset: i, page: i / c.page, got: rx[i], hint: "; was the client started with -c too?"}
 			return
 		}
 	}
@@ -120,10 +119,10 @@ func (c *checker) examine() {
 
 // similar reports whether most of a message is as this package's client sends
 // it. The original's is the same octet again and again.
-func (c *checker) similar() bool {
+func (c *checker) similar(rx []byte) bool {
 	n := 0
 	for i, b := range c.want {
-		if c.rx[i] == b {
+		if rx[i] == b {
 			n++
 		}
 	}

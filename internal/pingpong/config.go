@@ -11,13 +11,15 @@ import (
 
 // Config is a run of pingpong; zero values are not defaults: see Default.
 type Config struct {
+	Service  Service
 	Peer     string // host name or address of the server; empty to be the server
 	Port     int    // TCP port of the exchange
 	IBPort   int    // 1
 	Size     int    // octets of a message
-	MTU      int    // path MTU
+	MTU      int    // path MTU; a datagram has none
+	NumQP    int    // queue pairs, of SRQ
 	RxDepth  int
-	Iters    int
+	Iters    int // messages each way, of all queue pairs together
 	SL       int
 	GIDIndex int // -1: the one that suits the peer
 	Events   bool
@@ -44,9 +46,20 @@ type Config struct {
 	Out   io.Writer
 }
 
-// Default returns ibv_rc_pingpong's defaults.
-func Default() Config {
-	return Config{Port: 18515, IBPort: 1, Size: 4096, MTU: 1024, RxDepth: 500, Iters: 1000, GIDIndex: -1, Timeout: 30 * time.Second, linger: lingerTime}
+// Default returns the defaults of the original.
+func Default(s Service) Config {
+	return Config{
+		Service: s, Port: 18515, IBPort: 1, Size: services[s].size, MTU: 1024, NumQP: 16, RxDepth: 500, Iters: 1000, GIDIndex: -1,
+		Timeout: 30 * time.Second, linger: lingerTime,
+	}
+}
+
+// lanes is how many queue pairs there are.
+func (c *Config) lanes() int {
+	if c.Service == SRQ {
+		return c.NumQP
+	}
+	return 1
 }
 
 func (c *Config) check() error {
@@ -54,21 +67,30 @@ func (c *Config) check() error {
 	if c.Peer == "" {
 		lowest = 0 // any free port
 	}
+	_, known := services[c.Service]
 	switch {
+	case !known:
+		return fmt.Errorf("pingpong: no service %q: there are rc, uc, ud and srq", c.Service)
 	case c.Port < lowest || c.Port > 65535:
 		return fmt.Errorf("-p %d: a TCP port is 1 to 65535", c.Port)
 	case c.IBPort != 1:
 		return fmt.Errorf("-i %d: the device has one port, 1", c.IBPort)
 	case c.Size < 1 || c.Size > verbs.MaxMessage:
 		return fmt.Errorf("-s %d: a message has 1 to %d octets", c.Size, verbs.MaxMessage)
-	case !verbs.MTU(c.MTU).Valid():
+	case c.Service != UD && !verbs.MTU(c.MTU).Valid():
 		return fmt.Errorf("-m %d: a path MTU is 256, 512, 1024, 2048 or 4096", c.MTU)
 	case c.RxDepth < 1 || c.RxDepth > verbs.MaxQPWR:
 		return fmt.Errorf("-r %d: the receive depth is 1 to %d", c.RxDepth, verbs.MaxQPWR)
+	case c.lanes() < 1 || c.lanes() > maxLanes:
+		return fmt.Errorf("-q %d: the number of queue pairs is 1 to %d", c.NumQP, maxLanes)
+	case c.RxDepth < c.lanes():
+		return fmt.Errorf("-r %d: it takes a receive for each of the %d queue pairs: -r %[2]d, or fewer of them (-q)", c.RxDepth, c.NumQP)
+	case c.Check && c.memory() > maxMemory:
+		return fmt.Errorf("-c: messages of %d octets (-s) for %d receives (-r) with a buffer each take %d octets, more than %d; choose less of either", c.Size, c.RxDepth, c.memory(), maxMemory)
 	case c.Iters < 1:
 		return fmt.Errorf("-n %d: at least one iteration", c.Iters)
-	case c.SL < 0 || c.SL > 15:
-		return fmt.Errorf("-l %d: a service level is 0 to 15", c.SL)
+	case c.SL < 0 || c.SL > 7:
+		return fmt.Errorf("-l %d: a service level is 0 to 7 on Ethernet", c.SL)
 	case c.GIDIndex < -1:
 		return fmt.Errorf("-g %d: a GID index is 0 or more, or -1 for the one that suits the peer", c.GIDIndex)
 	case c.Timeout <= 0:
@@ -84,7 +106,11 @@ func (c *Config) suits(dev *verbs.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.MTU > int(p.ActiveMTU) {
+	if c.Service == UD {
+		if c.Size > int(p.ActiveMTU) {
+			return fmt.Errorf("-s %d: a datagram is one packet, and %s with an MTU of %d carries messages of up to %d octets; use -s %[4]d or less, the same on both sides", c.Size, p.NetDev, p.NetMTU, p.ActiveMTU)
+		}
+	} else if c.MTU > int(p.ActiveMTU) {
 		return fmt.Errorf("-m %d: %s has an MTU of %d, which carries a path MTU of %d; use -m %[4]d on both sides, or raise it to %[5]d (ip link set %[2]s mtu %[5]d)",
 			c.MTU, p.NetDev, p.NetMTU, p.ActiveMTU, c.MTU+headroom)
 	}
@@ -93,6 +119,23 @@ func (c *Config) suits(dev *verbs.Context) error {
 	}
 	_, err = c.gid(dev)
 	return err
+}
+
+// maxMemory bounds the buffers of a run, in octets.
+const maxMemory = 4 << 30
+
+// memory is how many octets the buffers take.
+func (c *Config) memory() int {
+	b := c.buffers()
+	return b.octets(c.lanes())
+}
+
+func (c *Config) buffers() buffers {
+	b := buffers{size: c.Size, grh: services[c.Service].grh, apart: c.Check, slots: 1}
+	if c.Check && c.Service == SRQ {
+		b.slots = c.RxDepth + c.NumQP // a queue pair holds one until it answers
+	}
+	return b
 }
 
 // headroom is what an interface's MTU must have above a path MTU for headers

@@ -62,7 +62,7 @@ func dial(ctx context.Context, cfg *Config) (net.Conn, error) {
 	case errors.As(err, &dns):
 		return nil, fmt.Errorf("cannot find the host %s: %s; give a name that resolves, or an address", cfg.Peer, dns.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("nobody listens on TCP port %d of %s: start the server there first (rxe pingpong rc, or ibv_rc_pingpong -g N), or give its port with -p", cfg.Port, cfg.Peer)
+		return nil, fmt.Errorf("nobody listens on TCP port %d of %s: start the server there first (rxe pingpong %[3]s, or ibv_%[3]s_pingpong -g N), or give its port with -p", cfg.Port, cfg.Peer, cfg.Service)
 	case timedOut(err):
 		return nil, fmt.Errorf("no answer from TCP port %d of %s: is the host up, does a firewall drop that port?", cfg.Port, cfg.Peer)
 	}
@@ -83,7 +83,7 @@ func encodeDest(e verbs.Endpoint) []byte {
 
 // errNoGID is a peer's that was started without a GID index, which does on
 // InfiniBand.
-var errNoGID = errors.New("the peer sent an empty GID: start it with the index of a RoCE v2 GID (ibv_rc_pingpong -g N; show_gids lists them)")
+var errNoGID = errors.New("the peer sent an empty GID: start it with the index of a RoCE v2 GID (-g N of ibv_*_pingpong; show_gids lists them)")
 
 // decodeDest reads what a peer sent, of which nothing is believed.
 func decodeDest(b []byte) (e verbs.Endpoint, err error) {
@@ -92,14 +92,44 @@ func decodeDest(b []byte) (e verbs.Endpoint, err error) {
 	}
 	a := e.GID.Addr()
 	switch {
+	case e.QPN < 2 || e.QPN == 0xffffff:
+		return e, fmt.Errorf("the peer sent QPN %#06x, which cannot be a pingpong's; is its device in order?", e.QPN)
 	case e.GID == (verbs.GID{}):
 		return e, errNoGID
-	case e.QPN < 2 || e.QPN == 0xffffff:
-		return e, fmt.Errorf("the peer sent QPN %#06x, which cannot be a reliable connection's; is its device in order?", e.QPN)
 	case a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return e, fmt.Errorf("the peer sent the GID %v, which is no host's address; choose another index there (-g)", a)
 	}
 	return e, nil
+}
+
+// encodeDests writes as many addresses as a service does: those that there are,
+// and zeros.
+func encodeDests(es []verbs.Endpoint, n int) []byte {
+	b := make([]byte, 0, n*msgLen)
+	for i := range n {
+		var e verbs.Endpoint
+		if i < len(es) {
+			e = es[i]
+		}
+		b = append(b, encodeDest(e)...)
+	}
+	return b
+}
+
+// decodeDests reads the addresses of a peer, of which the first must be one;
+// they end where a QPN is 0.
+func decodeDests(b []byte) (es []verbs.Endpoint, err error) {
+	for ; len(b) >= msgLen; b = b[msgLen:] {
+		var e verbs.Endpoint
+		if len(es) > 0 && dest(b[:msgLen], &e) && e.QPN == 0 {
+			return es, nil
+		}
+		if e, err = decodeDest(b[:msgLen]); err != nil {
+			return nil, err
+		}
+		es = append(es, e)
+	}
+	return es, nil
 }
 
 // dest takes the fields of a message in the one form that printf gives it.
@@ -136,14 +166,15 @@ func family(a netip.Addr) string {
 type oob struct {
 	conn    net.Conn
 	timeout time.Duration // of each step, however slowly octets drip
+	service Service
 }
 
-func (o *oob) readDest() (verbs.Endpoint, error) {
-	b := make([]byte, msgLen)
+func (o *oob) readDests() ([]verbs.Endpoint, error) {
+	b := make([]byte, services[o.service].addresses*msgLen)
 	if err := o.read(b); err != nil {
-		return verbs.Endpoint{}, fmt.Errorf("no address from the peer: %w", err)
+		return nil, fmt.Errorf("no address from the peer: %w", err)
 	}
-	return decodeDest(b)
+	return decodeDests(b)
 }
 
 func (o *oob) readDone() error {
@@ -164,7 +195,7 @@ func (o *oob) read(b []byte) error {
 	case err == nil:
 		return nil
 	case timedOut(err):
-		return fmt.Errorf("%d of %d octets came in %v; is it rc_pingpong, and not stopped?", n, len(b), o.timeout)
+		return fmt.Errorf("%d of %d octets came in %v; is it %s_pingpong, and not stopped?", n, len(b), o.timeout, o.service)
 	case errors.Is(err, net.ErrClosed):
 		return err
 	}

@@ -63,7 +63,7 @@ const garbage = "no pingpong address"
 
 // hostile are messages of 52 octets and what is said of them.
 var hostile = map[string]string{
-	"0000:00abcd:fedcba:" + noGID + "\x00":                                    "ibv_rc_pingpong -g N",
+	"0000:00abcd:fedcba:" + noGID + "\x00":                                    "-g N of ibv_*_pingpong",
 	"0000:000000:fedcba:" + gid4 + "\x00":                                     "QPN 0x000000",
 	"0000:000001:fedcba:" + gid4 + "\x00":                                     "QPN 0x000001",
 	"0000:ffffff:fedcba:" + gid4 + "\x00":                                     "QPN 0xffffff",

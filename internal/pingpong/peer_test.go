@@ -143,7 +143,7 @@ func TestBadData(t *testing.T) {
 }
 
 func newOwnClient(size int) *checker {
-	c := checkerOf(true, make([]byte, 2*size))
+	c := checkerOf(true, false, size)
 	return &c
 }
 
@@ -152,13 +152,14 @@ func newOwnClient(size int) *checker {
 func TestUnwritten(t *testing.T) {
 	for _, client := range []bool{true, false} {
 		for _, size := range []int{1, 2, 4096, 10000} {
-			us, peer := checkerOf(client, make([]byte, 2*size)), newOwnClient(size)
+			us, peer := checkerOf(client, false, size), newOwnClient(size)
+			tx, rx := make([]byte, size), make([]byte, size)
 			for k := range 5 {
-				us.prepare(k)
+				us.prepare(tx, rx, k)
 				if k < 4 {
-					peer.fill(us.rx, k)
+					peer.fill(rx, k)
 				}
-				us.examine()
+				us.examine(rx)
 				if k < 4 {
 					require.Nil(t, us.bad)
 				}

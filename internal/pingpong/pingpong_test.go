@@ -91,7 +91,7 @@ func (e *end) wait() error {
 
 // config is a short run; the server takes any free port.
 func config(t *testing.T) Config {
-	c := Default()
+	c := Default(RC)
 	c.Port, c.Iters, c.Timeout, c.linger = 0, 20, soon, 10*time.Millisecond
 	return c
 }
@@ -118,7 +118,7 @@ func TestOptions(t *testing.T) {
 		"events":   func(c *Config) { c.Events = true },
 		"check":    func(c *Config) { c.Check = true },
 		"stamps":   func(c *Config) { c.Stamps = true },
-		"all":      func(c *Config) { c.Events, c.Check, c.Stamps, c.GIDIndex, c.SL = true, true, true, 0, 15 },
+		"all":      func(c *Config) { c.Events, c.Check, c.Stamps, c.GIDIndex, c.SL = true, true, true, 0, 5 },
 		"once":     func(c *Config) { c.Iters = 1 },
 		"once -c":  func(c *Config) { c.Iters, c.Check = 1, true },
 		"gid":      func(c *Config) { c.GIDIndex = 0 },
@@ -281,7 +281,7 @@ func TestConfig(t *testing.T) {
 		"-r 0":      func(c *Config) { c.RxDepth = 0 },
 		"-r 1000":   func(c *Config) { c.RxDepth = 1000000 },
 		"-n 0":      func(c *Config) { c.Iters = 0 },
-		"-l 16":     func(c *Config) { c.SL = 16 },
+		"-l 8":      func(c *Config) { c.SL = 8 },
 		"-g -2":     func(c *Config) { c.GIDIndex = -2 },
 		"-g 1":      func(c *Config) { c.GIDIndex = 1 },
 		"timeout 0": func(c *Config) { c.Timeout = 0 },
@@ -296,7 +296,7 @@ func TestConfig(t *testing.T) {
 // TestFaultsNamed: who breaks traffic on purpose is told so, and not to look
 // at the network.
 func TestFaultsNamed(t *testing.T) {
-	r := &run{cfg: &Config{MTU: 1024}}
+	r := &run{cfg: &Config{MTU: 1024}, lanes: []*lane{{}}}
 	w := &verbs.WC{ID: sendWR, Status: verbs.WCRetryExcErr, Reason: trace.FailRetryExceeded}
 	require.ErrorContains(t, r.complete(w), "firewall")
 	r.cfg.Faults = "tx drop 100%"

@@ -11,45 +11,38 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
-)
-
-const (
-	recvWR = 1 // wr_id of receives and sends, as in the original
-	sendWR = 2
 )
 
 // run is one exchange of messages.
 type run struct {
-	cfg   *Config
-	dev   *verbs.Context
+	cfg *Config
+	svc *service
+	dev *verbs.Context
+
+	pd    *verbs.PD
 	cq    *verbs.CQ
-	qp    *verbs.QP
-	mr    *verbs.MR
-	local verbs.Endpoint
-	peer  verbs.Endpoint
+	srq   *verbs.SRQ // nil but for SRQ
+	lanes []*lane
+	buf   buffers
+	check checker
 
 	posted  int // receives outstanding
 	sends   int // posted
 	sent    int
 	recvd   atomic.Int64
-	pending int // what must complete before the next send
+	strays  atomic.Int64 // datagrams of others
+	before  map[string]uint64
 	last    time.Time
 	gaps    gaps
-	check   checker
-}
-
-// gaps are the times between receive completions, for -t.
-type gaps struct {
-	min, max, sum time.Duration
-	n             int
+	recv    [1]verbs.RecvWR
+	destroy []func() error // objects, in the order they were made
 }
 
 // Run runs pingpong as the configuration says and prints what the original
 // prints. Ending ctx ends it with ctx's error. A failed request is a
 // *verbs.StatusError. A device that Run opened is closed, and what its Close
-// says is part of the error.
+// says is part of the error; on one that it was given it leaves no object.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
@@ -67,7 +60,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 
-	r := &run{cfg: &cfg, dev: cfg.Device}
+	svc := services[cfg.Service]
+	r := &run{cfg: &cfg, svc: &svc, dev: cfg.Device}
 	if r.dev == nil {
 		if r.dev, err = cfg.Open(addrOf(conn.LocalAddr())); err != nil {
 			return err
@@ -77,11 +71,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			return err
 		}
 	}
+	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.setup(); err != nil {
 		return err
 	}
-	defer r.qp.Destroy()
-	if err := r.connect(&oob{conn, cfg.Timeout}); err != nil {
+	if err := r.connect(&oob{conn, cfg.Timeout, cfg.Service}); err != nil {
 		return orDone(ctx, err)
 	}
 	return r.messages(ctx, conn)
@@ -111,7 +105,9 @@ func (r *run) messages(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	r.report(took)
-	r.linger(ctx, conn, left)
+	if r.svc.reliable() {
+		r.linger(ctx, conn, left)
+	}
 	if r.check.bad != nil {
 		return r.check.bad
 	}
@@ -126,155 +122,191 @@ func orDone(ctx context.Context, err error) error {
 	return err
 }
 
-// setup makes the objects. Every descriptor of the original is here: one send,
-// RxDepth receives, one queue for both.
-func (r *run) setup() error {
+// setup makes the objects. Every descriptor of the original is here: one send of
+// each queue pair, RxDepth receives, one queue for the completions of both.
+func (r *run) setup() (err error) {
 	c := r.cfg
-	pd, err := r.dev.AllocPD()
-	if err != nil {
+	if r.before, err = r.dev.Counters(); err != nil {
 		return err
 	}
-	n := c.Size
-	if c.Check {
-		n *= 2
-	}
-	if r.mr, err = pd.AllocMR(n, verbs.AccessLocalWrite); err != nil {
+	if r.pd, err = r.dev.AllocPD(); err != nil {
 		return err
 	}
-	if r.cq, err = r.dev.CreateCQ(verbs.CQConfig{Depth: c.RxDepth + 1}); err != nil {
+	r.own(r.pd.Destroy)
+	r.buf = c.buffers()
+	if r.buf.mr, err = r.pd.AllocMR(r.buf.octets(c.lanes()), verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	r.qp, err = pd.CreateQP(verbs.QPConfig{
-		Type: verbs.RC, SendCQ: r.cq, RecvCQ: r.cq,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1},
-	})
-	if err != nil {
+	r.own(r.buf.mr.Deregister)
+	if r.cq, err = r.dev.CreateCQ(verbs.CQConfig{Depth: c.RxDepth + c.lanes()}); err != nil {
 		return err
 	}
-	if c.Check {
-		r.check = checkerOf(r.client(), r.mr.Bytes())
-		return nil
+	r.own(r.cq.Destroy)
+	if c.Service == SRQ {
+		if r.srq, err = r.pd.CreateSRQ(verbs.SRQConfig{MaxWR: c.RxDepth, MaxSGE: 1}); err != nil {
+			return err
+		}
+		r.own(r.srq.Destroy)
 	}
-	for i := range r.mr.Bytes() {
-		r.mr.Bytes()[i] = 0x7b
+	for i := range c.lanes() {
+		if err := r.addLane(i); err != nil {
+			return err
+		}
 	}
+	r.fill()
 	return nil
+}
+
+// fill writes what the buffers hold before the first message.
+func (r *run) fill() {
+	if !r.cfg.Check {
+		for i := range r.buf.mr.Bytes() {
+			r.buf.mr.Bytes()[i] = 0x7b
+		}
+		return
+	}
+	r.check = checkerOf(r.client(), r.cfg.Service == SRQ, r.cfg.Size)
+	for s := range r.buf.slots {
+		wipe(r.buf.received(s))
+		r.buf.put(s)
+	}
+}
+
+// own has an object destroyed at the end of the run.
+func (r *run) own(destroy func() error) { r.destroy = append(r.destroy, destroy) }
+
+// close destroys the objects, the last first.
+func (r *run) close() error {
+	var errs []error
+	for _, destroy := range slices.Backward(r.destroy) {
+		if err := destroy(); err != nil && !errors.Is(err, verbs.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (r *run) client() bool { return r.cfg.Peer != "" }
 
-// endpoint decides the local GID: the given index, or the one that suits the
+// endpoints decides the local GID: the given index, or the one that suits the
 // peer.
-func (r *run) endpoint(peer netip.Addr) (err error) {
-	if r.cfg.GIDIndex < 0 {
-		if r.local, err = r.qp.Endpoint(peer); err == nil {
-			return nil
+func (r *run) endpoints(peer netip.Addr) error {
+	for _, l := range r.lanes {
+		e, err := r.endpoint(l.qp, peer)
+		if err != nil {
+			return err
 		}
-		if r.client() {
-			return fmt.Errorf("%w; -g chooses a GID by its index (rxe gids), --dev another device", err)
-		}
-		return fmt.Errorf("%w; start the peer with the index of another GID (-g), or choose another device here (--dev)", err)
+		l.local = e
+		r.printLocal(e)
 	}
-	g, err := r.cfg.gid(r.dev)
-	if err != nil {
-		return err
-	}
-	if r.local, err = r.qp.Endpoint(g.GID.Addr()); err != nil {
-		return fmt.Errorf("-g %d: %w", r.cfg.GIDIndex, err)
-	}
-	r.local.GID, r.local.GIDIndex = g.GID, g.Index
 	return nil
 }
 
-// connect does the exchange in the order of the role and brings the queue pair
+func (r *run) endpoint(q *verbs.QP, peer netip.Addr) (verbs.Endpoint, error) {
+	if r.cfg.GIDIndex < 0 {
+		e, err := q.Endpoint(peer)
+		switch {
+		case err == nil:
+			return e, nil
+		case r.client():
+			return e, fmt.Errorf("%w; -g chooses a GID by its index (rxe gids), --dev another device", err)
+		}
+		return e, fmt.Errorf("%w; start the peer with the index of another GID (-g), or choose another device here (--dev)", err)
+	}
+	g, err := r.cfg.gid(r.dev)
+	if err != nil {
+		return verbs.Endpoint{}, err
+	}
+	e, err := q.Endpoint(g.GID.Addr())
+	if err != nil {
+		return e, fmt.Errorf("-g %d: %w", r.cfg.GIDIndex, err)
+	}
+	e.GID, e.GIDIndex = g.GID, g.Index
+	return e, nil
+}
+
+// connect does the exchange in the order of the role and brings the queue pairs
 // to RTS.
-func (r *run) connect(o *oob) (err error) {
+func (r *run) connect(o *oob) error {
 	if r.client() {
-		if err = r.endpoint(addrOf(o.conn.RemoteAddr())); err != nil {
+		if err := r.endpoints(addrOf(o.conn.RemoteAddr())); err != nil {
 			return err
 		}
-		r.printAddr("  local address: ", r.local)
-		if err = o.write(encodeDest(r.local)); err != nil {
+		if err := o.write(r.locals()); err != nil {
 			return err
 		}
 	}
-	if r.peer, err = o.readDest(); err != nil {
+	peers, err := o.readDests()
+	if err != nil {
 		return err
 	}
 	if !r.client() {
-		if err = r.endpoint(r.peer.GID.Addr()); err != nil {
+		if err := r.endpoints(peers[0].GID.Addr()); err != nil {
 			return err
 		}
-		r.printAddr("  local address: ", r.local)
 	}
-	r.printAddr("  remote address:", r.peer)
-	if err = sameFamily(r.local.GID, r.peer.GID); err != nil {
+	if err := r.pairUp(peers); err != nil {
 		return err
 	}
-	if err = r.up(); err != nil {
+	if err := r.up(); err != nil {
 		return err
 	}
 	if r.client() {
 		return o.write([]byte(done))
 	}
-	if err = o.write(encodeDest(r.local)); err != nil {
+	if err := o.write(r.locals()); err != nil {
 		return err
 	}
 	return o.readDone()
 }
 
-// up connects the queue pair with the original's attributes but for the hop
-// limit, and posts the receives.
-func (r *run) up() error {
-	o := verbs.ConnectOptions{
-		PathMTU: verbs.MTU(r.cfg.MTU), MaxRdAtomic: 1, MaxDestRdAtomic: 1,
-		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: 64,
+// locals are the addresses of this side as they are written.
+func (r *run) locals() []byte {
+	es := make([]verbs.Endpoint, len(r.lanes))
+	for i, l := range r.lanes {
+		es[i] = l.local
 	}
-	if err := r.qp.Connect(r.local, r.peer, o); err != nil {
-		return err
-	}
-	return r.postRecv()
+	return encodeDests(es, r.svc.addresses)
 }
 
-// printAddr prints a GID as inet_ntop does.
-func (r *run) printAddr(which string, e verbs.Endpoint) {
-	fmt.Fprintf(r.cfg.Out, "%s LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %s\n", which, e.LID, e.QPN, e.PSN, netip.AddrFrom16(e.GID))
-}
-
-// postRecv posts receives up to the depth.
-func (r *run) postRecv() error {
-	wr := []verbs.RecvWR{{ID: recvWR, SGL: []verbs.SGE{r.mr.SGE(0, r.cfg.Size)}}}
-	for ; r.posted < r.cfg.RxDepth; r.posted++ {
-		if _, err := r.qp.PostRecv(wr); err != nil {
-			return fmt.Errorf("couldn't post receive (%d): %w", r.posted, err)
+// pairUp gives each queue pair its peer. Those of a server that the client has
+// none for stay unused; a client's would have nobody to answer them.
+func (r *run) pairUp(peers []verbs.Endpoint) error {
+	ours, theirs := len(r.lanes), len(peers)
+	if r.client() && theirs < ours || !r.client() && theirs > ours {
+		return fmt.Errorf("this side has %d queue pairs, the peer %d: give both the same -q", ours, theirs)
+	}
+	for i, l := range r.lanes[:min(ours, theirs)] {
+		l.peer = peers[i]
+		r.printAddr("  remote address:", ", GID", l.peer)
+		if err := sameFamily(l.local.GID, l.peer.GID); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (r *run) postSend() error {
-	r.check.prepare(r.sends)
-	off := 0
-	if r.check.on {
-		off = r.cfg.Size
-	}
-	_, err := r.qp.PostSend([]verbs.SendWR{{
-		ID: sendWR, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{r.mr.SGE(off, r.cfg.Size)},
-	}})
-	if err != nil {
-		return fmt.Errorf("couldn't post send: %w", err)
-	}
-	r.sends++
-	r.pending = recvWR | sendWR
-	return nil
+// printAddr prints a GID as inet_ntop does.
+func (r *run) printAddr(which, gid string, e verbs.Endpoint) {
+	fmt.Fprintf(r.cfg.Out, "%s LID 0x%04x, QPN 0x%06x, PSN 0x%06x%s %s\n", which, e.LID, e.QPN, e.PSN, gid, netip.AddrFrom16(e.GID))
 }
 
-// loop passes the message back and forth.
+func (r *run) printLocal(e verbs.Endpoint) {
+	gid := ", GID"
+	if r.svc.colon {
+		gid = ": GID"
+	}
+	r.printAddr("  local address: ", gid, e)
+}
+
+// loop passes the messages back and forth.
 func (r *run) loop(ctx context.Context) error {
-	r.pending = recvWR
-	if r.client() {
-		if err := r.postSend(); err != nil {
-			return err
+	for _, l := range r.lanes {
+		l.pending = recvWR
+		if r.client() && r.sends < r.cfg.Iters {
+			if err := r.postSend(l); err != nil {
+				return err
+			}
 		}
 	}
 	var wcs [16]verbs.WC
@@ -311,59 +343,6 @@ func (r *run) next(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-func (r *run) complete(w *verbs.WC) error {
-	if err := r.failure(w); err != nil {
-		return fmt.Errorf("%w\n  check: %s", err, r.hint(w))
-	}
-	switch w.ID {
-	case sendWR:
-		r.sent++
-	case recvWR:
-		r.recvd.Add(1)
-		if r.posted--; r.posted <= 1 {
-			if err := r.postRecv(); err != nil {
-				return err
-			}
-		}
-		if int(w.ByteLen) != r.cfg.Size {
-			return fmt.Errorf("the peer sends %d octets, this side expects %d: give both the same -s", w.ByteLen, r.cfg.Size)
-		}
-		r.stamp()
-		r.check.examine()
-	}
-	r.pending &^= int(w.ID)
-	if r.sends < r.cfg.Iters && r.pending == 0 {
-		return r.postSend()
-	}
-	return nil
-}
-
-// failure is w's error. Its reason, which looks for the cause in the network, is
-// left out of a lost peer's when fault rules are at work.
-func (r *run) failure(w *verbs.WC) error {
-	err := w.Err()
-	var s *verbs.StatusError
-	if r.cfg.Faults != "" && w.Status == verbs.WCRetryExcErr && errors.As(err, &s) {
-		s.Reason = trace.None
-	}
-	return err
-}
-
-// hint adds what the reason alone cannot know: the parameters that commonly
-// differ between the two ends.
-func (r *run) hint(w *verbs.WC) string {
-	if r.cfg.Faults != "" {
-		return "the fault rules of this side break traffic on purpose: " + r.cfg.Faults
-	}
-	switch w.Status {
-	case verbs.WCRetryExcErr:
-		return fmt.Sprintf("does the peer still run, is %v its address on this network, by a GID of RoCE v2 (-g on both sides), does UDP port 4791 pass, do packets of path MTU %d (-m)?", r.peer.GID.Addr(), r.cfg.MTU)
-	case verbs.WCLocLenErr, verbs.WCRemInvReqErr, verbs.WCWRFlushErr:
-		return "the same -s and -m on both sides?"
-	}
-	return "what does the peer print?"
-}
-
 // counters prints the device's counters that are not 0, by name.
 func (r *run) counters() {
 	c, err := r.dev.Counters()
@@ -374,39 +353,5 @@ func (r *run) counters() {
 		if c[name] != 0 {
 			fmt.Fprintf(r.cfg.Out, "%-24s %d\n", name, c[name])
 		}
-	}
-}
-
-func (r *run) stamp() {
-	if !r.cfg.Stamps {
-		return
-	}
-	now := time.Now()
-	if !r.last.IsZero() {
-		d := now.Sub(r.last)
-		if r.gaps.n == 0 || d < r.gaps.min {
-			r.gaps.min = d
-		}
-		r.gaps.max = max(r.gaps.max, d)
-		r.gaps.sum += d
-		r.gaps.n++
-	}
-	r.last = now
-}
-
-// report prints the original's lines. The clock of -t is one of 1 GHz.
-func (r *run) report(d time.Duration) {
-	c := r.cfg
-	octets := int64(c.Size) * int64(c.Iters) * 2
-	us := float64(d.Nanoseconds()) / 1000
-	fmt.Fprintf(c.Out, "%d bytes in %.2f seconds = %.2f Mbit/sec\n", octets, us/1e6, float64(octets)*8/us)
-	fmt.Fprintf(c.Out, "%d iters in %.2f seconds = %.2f usec/iter\n", c.Iters, us/1e6, us/float64(c.Iters))
-	if c.Stamps && r.gaps.n > 0 {
-		fmt.Fprintf(c.Out, "Max receive completion clock cycles = %d\n", r.gaps.max.Nanoseconds())
-		fmt.Fprintf(c.Out, "Min receive completion clock cycles = %d\n", r.gaps.min.Nanoseconds())
-		fmt.Fprintf(c.Out, "Average receive completion clock cycles = %f\n", float64(r.gaps.sum.Nanoseconds())/float64(r.gaps.n))
-	}
-	if r.check.bad != nil {
-		fmt.Fprintf(c.Out, "invalid data in page %d\n", r.check.bad.page)
 	}
 }
