@@ -24,14 +24,15 @@ var house = map[string]rule{
 	"wire": {imports: []string{"bth", "trace"}, engine: true},
 
 	// Engines.
-	"mr":        {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
-	"atomic":    {imports: []string{"mr", "verbs", "trace"}, engine: true},
-	"cc":        {imports: []string{"bth", "trace"}, engine: true},
-	"transport": {imports: []string{"wire", "bth", "mr", "verbs", "trace"}, engine: true},
-	"rc":        {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
-	"uc":        {imports: []string{"transport", "wire", "bth", "verbs", "trace"}, engine: true},
-	"ud":        {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
-	"cm":        {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
+	"mr":                   {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
+	"atomic":               {imports: []string{"mr", "verbs", "trace"}, engine: true},
+	"cc":                   {imports: []string{"bth", "trace"}, engine: true},
+	"transport":            {imports: []string{"wire", "bth", "mr", "verbs", "trace"}, engine: true},
+	"transport/enginetest": {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}}, // what tests of engines share
+	"rc":                   {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
+	"uc":                   {imports: []string{"transport", "wire", "bth", "verbs", "trace"}, engine: true},
+	"ud":                   {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
+	"cm":                   {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
 
 	// Links, and what knows the host.
 	"link":                {imports: []string{"wire", "bth", "trace"}},
