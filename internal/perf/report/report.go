@@ -82,6 +82,9 @@ func (p *Printer) Waiting() {
 // Say prints a line between others, as perftest does: with a space before it.
 func (p *Printer) Say(text string) { p.print(" %s\n", text) }
 
+// Stopped says that the user ended --run_infinitely.
+func (p *Printer) Stopped() { p.print("\n User stopped traffic\n") }
+
 // Columns prints the head of the table. The servers of READ and atomic latency
 // have none.
 func (p *Printer) Columns() {
@@ -161,23 +164,26 @@ func (p *Printer) Lat(s *Samples) {
 		return
 	}
 	l := s.summary()
-	p.rows = append(p.rows, row{size: s.Size, iters: l.iters, lat: &l})
+	p.lat(s.Size, &l)
+}
+
+func (p *Printer) lat(size uint64, l *latency) {
+	p.rows = append(p.rows, row{size: size, iters: l.iters, lat: l})
 	if p.t.Duration > 0 {
-		p.print(" %-7d       %d            %-7.2f        %-7.2f", s.Size, l.iters, l.avg, l.tps)
-	} else {
-		if p.t.Unsorted {
-			p.samples(l.unsorted)
-		}
-		if p.t.Histogram {
-			p.samples(l.sorted)
-		}
-		if p.t.Unsorted || p.t.Histogram {
-			p.Columns()
-		}
-		p.print(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f",
-			s.Size, l.iters, l.min, l.max, l.typical, l.avg, l.stdev, l.p99, l.p999)
+		p.print(" %-7d       %d            %-7.2f        %-7.2f%s\n", size, l.iters, l.avg, l.tps, l.columns())
+		return
 	}
-	p.print("%s\n", l.columns())
+	if p.t.Unsorted {
+		p.samples(l.unsorted)
+	}
+	if p.t.Histogram {
+		p.samples(l.sorted)
+	}
+	if p.t.Unsorted || p.t.Histogram {
+		p.Columns()
+	}
+	p.print(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f%s\n",
+		size, l.iters, l.min, l.max, l.typical, l.avg, l.stdev, l.p99, l.p999, l.columns())
 }
 
 func (p *Printer) samples(us []float64) {
