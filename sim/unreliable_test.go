@@ -1,0 +1,40 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// lossy are networks for what nobody repeats. The line has a rate, so that a
+// packet that is delayed is overtaken by a bounded number of others.
+var lossy = []struct {
+	name string
+	cfg  Config
+}{
+	{"clean", Config{}},
+	{"slow", Config{Rate: 1e9, Latency: 100 * time.Microsecond}},
+	{"hidden", Config{Single: true, HideIDs: true}},
+	{"drop", Config{Faults: "drop 1%"}},
+	{"dup", Config{Faults: "tx dup 3%"}},
+	{"reorder", Config{Faults: "tx reorder 2% by=3 within=200us"}},
+	{"delay", Config{Faults: "rx delay 1us..100us 3%"}},
+	{"corrupt", Config{Faults: "tx corrupt 1%"}},
+	{"everything", Config{Faults: "drop 0.2%; tx dup 1%; tx reorder 0.5% by=5 within=200us; rx corrupt 0.2%; rx delay 1us..100us 0.5%; cut 2ms..4ms"}},
+	{"everything-hidden", Config{HideIDs: true, Faults: "tx drop 0.2%; rx dup 1%; rx reorder 0.5% by=5 within=200us; tx corrupt 0.2%; rx delay 1us..100us 0.5%; cut 2ms..4ms"}},
+}
+
+// TestUnreliable: over any network a message of an unreliable connection
+// arrives intact, in order and at most once, or not at all, and what is missing
+// is counted, packet by packet.
+func TestUnreliable(t *testing.T) {
+	for _, c := range lossy {
+		if c.cfg.Rate == 0 {
+			c.cfg.Rate = 10e9
+		}
+		seeds(t, c.name, c.cfg, func(w *world) {
+			for i := range w.hosts {
+				unreliable(w, w.hosts[i], w.hosts[(i+1)%len(w.hosts)], 30)
+			}
+		})
+	}
+}
