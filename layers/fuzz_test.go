@@ -37,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 		opts := gopacket.DecodeOptions{SkipDecodeRecovery: ours}
 		p := gopacket.NewPacket(data, first, opts)
 		opts.Lazy = true
-		if lazy := gopacket.NewPacket(data, first, opts); lazy.String() != p.String() {
+		if lazy := gopacket.NewPacket(data, first, opts); len(data) > 0 && lazy.String() != p.String() { // gopacket decodes no empty packet lazily
 			t.Fatalf("lazily %v\nelse %v", lazy, p)
 		}
 		_ = p.Dump()
@@ -60,14 +60,20 @@ func FuzzDecode(f *testing.F) {
 		if p.Metadata().Truncated {
 			return // the length in a GRH or LRH says that octets lack
 		}
+		want := data
+		for i, l := range p.Layers() {
+			g, ok := l.(*layers.GRH)
+			switch {
+			case ok && i == 0: // the frame may go on, like Ethernet's
+				want = data[:40+int(g.PayLen)]
+			case ok && len(p.Layers()[i-1].LayerPayload()) != 40+int(g.PayLen):
+				return // what is between a GRH's end and its LRH's is in no layer
+			}
+		}
 		forget(p)
 		buf := gopacket.NewSerializeBuffer()
 		if err := gopacket.SerializePacket(buf, gopacket.SerializeOptions{}, p); err != nil {
 			t.Fatalf("%v: %v", err, p)
-		}
-		want := data
-		if g, ok := p.Layers()[0].(*layers.GRH); ok { // the frame may go on, like Ethernet's
-			want = data[:40+int(g.PayLen)]
 		}
 		if !bytes.Equal(buf.Bytes(), want) {
 			t.Fatalf("%x\ncomes back as\n%x\n%v", want, buf.Bytes(), p)
