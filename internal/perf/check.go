@@ -79,14 +79,23 @@ func (r *run) prepareCheck(f *flow) {
 
 // publish fills the memory that the peer READs. The memory of atomics is 0.
 func (r *run) publish() {
-	if !r.cfg.Check || !reads(r.cfg.Kind) {
+	if !r.cfg.Check || r.cfg.messages() || writes(r.cfg.Kind) {
 		return
 	}
 	for i := range r.flows {
 		off := r.layout.into(i)
-		fillPattern(r.mem[off:off+r.layout.part], seedMemory(r.cfg.server()), uint64(i)<<40)
+		b := r.mem[off : off+r.layout.part]
+		if reads(r.cfg.Kind) {
+			fillPattern(b, seedMemory(r.cfg.server()), uint64(i)<<40)
+		}
+		if r.cfg.spoil != nil {
+			r.cfg.spoil(b, published)
+		}
 	}
 }
+
+// published stands for the memory itself as the number of a message.
+const published = 1<<64 - 1
 
 // poison is what a READ's target holds before it.
 const poison = 0xa5
@@ -94,6 +103,9 @@ const poison = 0xa5
 // fill makes message k of a flow ready to be sent.
 func (r *run) fill(f *flow, w *verbs.SendWR, k uint64) {
 	b := r.local(f.from.at(k))
+	if r.cfg.spoil != nil {
+		defer r.cfg.spoil(b, k)
+	}
 	switch kind := r.cfg.Kind; {
 	case reads(kind):
 		for i := range b {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -66,6 +67,11 @@ type Config struct {
 	// opens it once the local address is known that the TCP connection has.
 	Device *verbs.Context
 	Open   func(local netip.Addr) (*verbs.Context, error)
+
+	// conn is an open connection to have instead of Port, for tests.
+	conn net.Conn
+	// spoil may change message k after its octets were made, for tests.
+	spoil func(message []byte, k uint64)
 
 	// Ready, if set, is called with the port when a server listens.
 	Ready func(port int)
@@ -208,15 +214,18 @@ func (c *Config) checkTime() error {
 	}
 	opt := either(c.Infinite, "--run_infinitely") + either(!c.Infinite, "-D")
 	switch {
-	case c.Duration < time.Second:
-		return fmt.Errorf("-D %v: at least one second", c.Duration)
+	case c.Duration < 0:
+		return fmt.Errorf("-D %v: a time is above 0", c.Duration)
 	case c.Events:
 		return fmt.Errorf("%s: not with -e, as in perftest; leave one of them out", opt)
 	case c.All:
 		return fmt.Errorf("%s: not with -a, as in perftest; give one size with -s", opt)
 	}
 	if c.Margin < 0 {
-		c.Margin = (c.Duration / 4).Truncate(time.Second)
+		c.Margin = c.Duration / 4
+		if c.Duration >= time.Second {
+			c.Margin = c.Margin.Truncate(time.Second)
+		}
 	}
 	if !c.Infinite && c.Duration <= 2*c.Margin {
 		return fmt.Errorf("-f %v: nothing is left of -D %v between two margins; make -D longer or -f shorter", c.Margin, c.Duration)
@@ -289,7 +298,7 @@ func (c *Config) settleCQMod() error {
 
 func (c *Config) checkRest() error {
 	lowest := 1
-	if c.server() {
+	if c.server() || c.conn != nil {
 		lowest = 0 // any free port
 	}
 	switch {

@@ -2,9 +2,10 @@ package perf
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/gorxe/gorxe/internal/perf/report"
-	"github.com/gorxe/gorxe/verbs"
 )
 
 // latency is one run of a latency tool. The samples are the times from one
@@ -43,8 +44,11 @@ func (r *run) latency() (*report.Samples, error) {
 		}
 	}
 	r.stopClock()
-	if errors.Is(err, errOver) {
+	switch {
+	case errors.Is(err, errOver):
 		err = nil
+	case errors.Is(err, errQuiet):
+		err = fmt.Errorf("nothing comes any more %s: a message was lost, and %v does not repeat what is lost", r.progress(r.sent+r.arrived), r.cfg.Transport)
 	}
 	return s, err
 }
@@ -122,7 +126,8 @@ func (r *run) volley(k uint64) error {
 }
 
 // watchOctet polls the last octet of message k in this end's memory. Polling
-// the completion queue is what moves the device meanwhile.
+// the completion queue is what moves the device meanwhile; a peer that takes
+// its time is waited for asleep, and the device looks after itself.
 func (r *run) watchOctet(f *flow, k uint64) error {
 	off := r.layout.into(f.index) + r.size - 1
 	for i := 0; load(r.mem, off) != byte(k+1); i++ {
@@ -135,6 +140,9 @@ func (r *run) watchOctet(f *flow, k uint64) error {
 		if r.ended.Load() {
 			return r.cause(r.ctx.Err())
 		}
+		if i >= patience {
+			time.Sleep(nap)
+		}
 	}
 	f.recvd++
 	r.arrived++
@@ -145,11 +153,15 @@ func (r *run) watchOctet(f *flow, k uint64) error {
 	return nil
 }
 
+// After patience polls, some 10 ms, one that polls memory sleeps between two.
+const (
+	patience = 1 << 14
+	nap      = 100 * time.Microsecond
+)
+
 // load reads an octet that the device may be writing. The race detector is not
 // told: memory is all that the two have in common here.
 //
 //go:norace
 //go:noinline
 func load(mem []byte, off uint64) byte { return mem[off] }
-
-var _ = verbs.WCSuccess

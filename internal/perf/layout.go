@@ -27,7 +27,7 @@ func (l layout) size() int          { return int(l.notices() + noticeRoom) }
 
 // checkRoom is the memory of one end that Check may use, in each direction: no
 // slot is used again before its message was compared.
-const checkRoom = 64 << 20
+const checkRoom = 16 << 20
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 

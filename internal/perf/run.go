@@ -119,6 +119,10 @@ func (r *run) oobConfig() oob.Config {
 // takes.
 func (r *run) rendezvous() (err error) {
 	c := r.cfg
+	if c.conn != nil {
+		r.conn, err = oob.New(r.parent, c.conn, r.oobConfig())
+		return err
+	}
 	if !c.server() {
 		r.conn, err = oob.Dial(r.parent, c.Peer, c.Port, r.oobConfig())
 		return err
@@ -310,6 +314,7 @@ func (r *run) measureSize(size int, last bool) (b report.Bandwidth, err error) {
 func (r *run) ready(size int) error {
 	c := r.cfg
 	r.size, r.iters = uint64(size), uint64(c.Iters)
+	r.moved.Store(0)
 	r.posted, r.sent, r.arrived, r.counted, r.lost = 0, 0, 0, 0, 0
 	r.clock.reset()
 	r.peak = nil

@@ -130,7 +130,9 @@ func (r *run) access() verbs.Access {
 func (r *run) makeFlow(i int) (err error) {
 	c := r.cfg
 	f := &r.flows[i]
-	limits := verbs.QPCap{MaxSendWR: c.TxDepth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: max(c.Inline, 1)}
+	// One more than -t: another thread may see a completion a moment before its
+	// request's place is free.
+	limits := verbs.QPCap{MaxSendWR: c.TxDepth + 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: max(c.Inline, 1)}
 	if c.messages() && !c.SRQ {
 		limits.MaxRecvWR = c.RxDepth
 	}

@@ -63,7 +63,6 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 	defer t.Stop()
 	var gone error
 	moved, last, asked := r.moved.Load(), time.Now(), time.Now()
-	start := moved
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,7 +81,7 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 		switch {
 		case gone != nil && silent > min(goneLimit, c.Timeout):
 			end(r.leftBy(gone, moved))
-		case c.lossy() && r.takes() && moved != start && silent > r.lossLimit():
+		case c.lossy() && r.takes() && moved != 0 && silent > r.lossLimit():
 			end(errQuiet)
 		case silent > c.Timeout:
 			end(r.silence(silent, moved))
@@ -112,7 +111,7 @@ func (r *run) expected() uint64 {
 		return 0
 	}
 	n := r.iters * uint64(len(r.flows))
-	if r.cfg.Both || r.cfg.Kind.Latency() && r.takes() {
+	if r.cfg.Both || r.cfg.Kind.Latency() && (r.takes() || writes(r.cfg.Kind)) {
 		n *= 2
 	}
 	return n

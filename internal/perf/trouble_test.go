@@ -1,0 +1,215 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/internal/perf/oob"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// TestDatagramLoss: UD and UC that lose messages end soon after the last, and
+// say how many are missing.
+func TestDatagramLoss(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.UD, verbs.UC} {
+		for _, check := range []bool{false, true} {
+			bubble(t, "tx drop 10%", func(w *world) {
+				start := time.Now()
+				server, client, serr, cerr := w.play(oob.SendBW, func(c *Config) {
+					c.Transport, c.Size, c.Iters, c.Check = typ, 200, 1000, check
+				})
+				require.NoError(t, serr, "%v", typ)
+				require.NoError(t, cerr)
+				require.Less(t, time.Since(start), 2*lossWait)
+				require.Regexp(t, ` (8|9)\d\d of 1000 messages arrived, \d+ were lost: `+typ.String(), server.out.String())
+				require.NotContains(t, client.out.String(), "lost")
+			})
+		}
+	}
+}
+
+// TestDatagramLossBothWays: so do two ends that both send.
+func TestDatagramLossBothWays(t *testing.T) {
+	bubble(t, "tx drop 10%; rx drop 10%", func(w *world) {
+		server, client, serr, cerr := w.play(oob.SendBW, func(c *Config) {
+			c.Transport, c.Size, c.Iters, c.Both, c.QPs = verbs.UD, 200, 500, true, 2
+		})
+		require.NoError(t, errors.Join(serr, cerr))
+		require.Contains(t, server.out.String(), "of 1000 messages arrived")
+		require.Contains(t, client.out.String(), "of 1000 messages arrived")
+	})
+}
+
+// TestLostExchange: a lost datagram of a latency test ends it, and both ends
+// say after how many.
+func TestLostExchange(t *testing.T) {
+	bubble(t, "tx drop every=20", func(w *world) {
+		_, _, serr, cerr := w.play(oob.SendLat, func(c *Config) { c.Transport = verbs.UD })
+		for _, err := range []error{serr, cerr} {
+			require.ErrorContains(t, err, "UD does not repeat what is lost")
+		}
+	})
+}
+
+// TestPeerEnds: a peer that ends in the middle of a run, by its context, is
+// noticed at once, and this end says after how many messages.
+func TestPeerEnds(t *testing.T) {
+	for _, k := range allKinds {
+		for _, client := range []bool{false, true} {
+			bubble(t, "", func(w *world) {
+				s, c := w.configs(k, func(c *Config) { c.Duration = time.Hour })
+				sctx, send := context.WithCancel(w.t.Context())
+				cctx, cend := context.WithCancel(w.t.Context())
+				defer send()
+				defer cend()
+				other, own, end := w.start(sctx, s), w.start(cctx, c), cend
+				if !client {
+					other, own, end = own, other, send
+				}
+				end()
+				require.ErrorIs(t, <-own.done, context.Canceled)
+				start := time.Now()
+				require.Error(t, <-other.done)
+				require.Less(t, time.Since(start), s.Timeout+goneLimit)
+			})
+		}
+	}
+}
+
+// TestSilentPeer: a peer that has no receives, or sends less than is expected,
+// ends the run after Timeout.
+func TestSilentPeer(t *testing.T) {
+	for name, x := range map[string]struct {
+		k      oob.Kind
+		change func(s, c *Config)
+		server string
+		client string
+	}{
+		"fewer messages": {oob.SendBW, func(_, c *Config) { c.Iters = 30 }, "after 30 of 60 messages", "closed the connection"},
+		"more messages":  {oob.SendBW, func(s, _ *Config) { s.Iters = 30 }, "", "no receive for our messages"},
+		"fewer volleys":  {oob.WriteLat, func(_, c *Config) { c.Iters = 30 }, "after 61 of 120 messages", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "", func(w *world) {
+				s, c := w.configs(x.k, func(*Config) {})
+				x.change(&s, &c)
+				server, client := w.start(w.t.Context(), s), w.start(w.t.Context(), c)
+				serr, cerr := <-server.done, <-client.done
+				t.Log(serr, cerr)
+				if x.server != "" {
+					require.ErrorContains(t, serr, x.server)
+				}
+				if x.client != "" {
+					require.ErrorContains(t, cerr, x.client)
+				}
+			})
+		})
+	}
+}
+
+// TestMismatch: ends that were started differently tell, instead of measuring
+// nonsense.
+func TestMismatch(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(s, c *Config)
+		want   string // of one of the two
+	}{
+		"size":        {func(s, c *Config) { s.Size, c.Size = 100, 200 }, "-s"},
+		"check alone": {func(_, c *Config) { c.Check = true }, "--check"},
+		"check there": {func(s, _ *Config) { s.Check = true }, "--check"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "", func(w *world) {
+				s, c := w.configs(oob.SendBW, func(*Config) {})
+				x.change(&s, &c)
+				server, client := w.start(w.t.Context(), s), w.start(w.t.Context(), c)
+				err := errors.Join(<-server.done, <-client.done)
+				require.ErrorContains(t, err, x.want)
+			})
+		})
+	}
+}
+
+// TestCheckFinds: with --check, every octet that is wrong on its way is found.
+// Whoever would have noticed is the one that tells.
+func TestCheckFinds(t *testing.T) {
+	for _, k := range allKinds {
+		t.Run(k.String(), func(t *testing.T) {
+			bubble(t, "", func(w *world) {
+				_, _, serr, cerr := w.play(k, func(c *Config) {
+					c.Check = true
+					c.spoil = func(mem []byte, k uint64) {
+						if k == 17 || k == published {
+							mem[0] ^= 4
+						}
+					}
+				})
+				require.ErrorContains(t, errors.Join(serr, cerr), "--check: ")
+			})
+		})
+	}
+}
+
+// TestTimed: a timed run ends with its time, in time of this machine, since
+// loops that never sleep do not let virtual time pass.
+func TestTimed(t *testing.T) {
+	for _, k := range allKinds {
+		for _, both := range []bool{false, true} {
+			if both && k.Latency() {
+				continue
+			}
+			t.Run(k.String(), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, "")
+				defer w.close()
+				_, _, serr, cerr := w.play(k, func(c *Config) {
+					c.Duration, c.Margin, c.Both = 60*time.Millisecond, 10*time.Millisecond, both
+				})
+				require.NoError(t, cerr)
+				require.NoError(t, serr)
+			})
+		}
+	}
+}
+
+// TestInfinite: --run_infinitely prints rows until it is interrupted, and then
+// ends clean at both ends.
+func TestInfinite(t *testing.T) {
+	for _, k := range []oob.Kind{oob.SendBW, oob.WriteBW, oob.ReadBW} {
+		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "")
+			defer w.close()
+			s, c := w.configs(k, func(c *Config) { c.Infinite, c.Duration = true, 20*time.Millisecond })
+			ctx, cancel := context.WithTimeout(w.t.Context(), 150*time.Millisecond)
+			defer cancel()
+			server, client := w.start(w.t.Context(), s), w.start(ctx, c)
+			require.ErrorIs(t, <-client.done, context.DeadlineExceeded)
+			require.Error(t, <-server.done)
+		})
+	}
+}
+
+// TestInterrupted: a run that is interrupted before a peer has come ends at
+// once.
+func TestInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		defer w.close()
+		a, b := net.Pipe()
+		defer b.Close()
+		c := Default(oob.WriteBW)
+		c.Device, c.conn, c.GIDIndex = w.server, a, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		s := w.start(ctx, c)
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-s.done, context.Canceled)
+	})
+}
