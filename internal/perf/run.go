@@ -215,8 +215,7 @@ func (r *run) measure() error {
 		return err
 	}
 	r.linger()
-	_, _, err := r.conn.Finish(r.told(last))
-	if err != nil {
+	if _, _, err := r.conn.Finish(r.told(last)); r.unfinished(err) {
 		return err
 	}
 	r.out.End()
@@ -233,7 +232,7 @@ func (r *run) passive() error {
 		}
 	}
 	b, told, err := r.conn.Finish(oob.BWReport{})
-	if err != nil {
+	if r.unfinished(err) {
 		return err
 	}
 	if told {
@@ -241,6 +240,12 @@ func (r *run) passive() error {
 	}
 	r.out.End()
 	return r.writeJSON()
+}
+
+// unfinished reports whether err is one: --run_infinitely ends when one end
+// does.
+func (r *run) unfinished(err error) bool {
+	return err != nil && !(r.cfg.Infinite && errors.Is(err, oob.ErrClosed))
 }
 
 // sizes are those of -a, or the one of -s.

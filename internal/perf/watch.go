@@ -79,6 +79,8 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 		p.Update(now, moved, moved*r.size)
 		silent := now.Sub(last)
 		switch {
+		case gone != nil && c.Infinite:
+			end(errOver) // that is how it ends
 		case gone != nil && silent > min(goneLimit, c.Timeout):
 			end(r.leftBy(gone, moved))
 		case c.lossy() && r.takes() && moved != 0 && silent > r.lossLimit():
