@@ -19,12 +19,16 @@ import (
 // it gets wrong is up to the test.
 type fake struct {
 	t    *testing.T
+	svc  Service // all but SRQ
+	grh  int     // octets before a message in its buffer
 	size int
 	mtu  verbs.MTU
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	mr   *verbs.MR
 	me   verbs.Endpoint
+	pd   *verbs.PD
+	to   verbs.SendWR // of UD, its destination
 
 	got, sent int // messages
 }
@@ -33,18 +37,27 @@ func newFake(t *testing.T, size int) *fake { return newLossyFake(t, size, "") }
 
 // newLossyFake is a fake that loses packets by fault rules.
 func newLossyFake(t *testing.T, size int, faults string) *fake {
+	return newFakeOf(t, RC, size, faults)
+}
+
+// newFakeOf is a fake of a service.
+func newFakeOf(t *testing.T, svc Service, size int, faults string) *fake {
 	t.Helper()
 	dev, err := gorxe.Open(gorxe.Config{Addr: addr().String(), Link: gorxe.LinkUDP, Faults: faults})
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
 	pd, err := dev.AllocPD()
 	require.NoError(t, err)
-	f := &fake{t: t, size: size, mtu: 1024}
-	f.mr, err = pd.AllocMR(size, verbs.AccessLocalWrite)
+	f := &fake{t: t, svc: svc, size: size, mtu: 1024, pd: pd}
+	typ := map[Service]verbs.QPType{RC: verbs.RC, UC: verbs.UC, UD: verbs.UD}[svc]
+	if svc == UD {
+		f.grh = 40
+	}
+	f.mr, err = pd.AllocMR(size+f.grh, verbs.AccessLocalWrite)
 	require.NoError(t, err)
 	f.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 64})
 	require.NoError(t, err)
-	f.qp, err = pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: f.cq, RecvCQ: f.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	f.qp, err = pd.CreateQP(verbs.QPConfig{Type: typ, SendCQ: f.cq, RecvCQ: f.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	require.NoError(t, err)
 	f.me, err = f.qp.Endpoint(netip.MustParseAddr("127.0.0.1"))
 	require.NoError(t, err)
@@ -73,12 +86,29 @@ func (f *fake) up(msg string, receives int) {
 	f.t.Helper()
 	peer, err := decodeDest([]byte(msg))
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.qp.Connect(f.me, peer, verbs.ConnectOptions{
-		PathMTU: f.mtu, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: 1,
-	}))
+	if f.svc == UD {
+		f.upDatagram(peer)
+	} else {
+		f.upConnected(peer)
+	}
 	for range receives {
 		f.recv()
 	}
+}
+
+func (f *fake) upDatagram(peer verbs.Endpoint) {
+	f.t.Helper()
+	require.NoError(f.t, f.qp.Activate(verbs.DatagramOptions{QKey: 0x11111111, PSN: f.me.PSN}))
+	ah, err := f.pd.CreateAH(verbs.AV{DGID: peer.GID, SGIDIndex: f.me.GIDIndex, HopLimit: 1})
+	require.NoError(f.t, err)
+	f.to = verbs.SendWR{AH: ah.Handle(), RemoteQPN: peer.QPN, RemoteQKey: 0x11111111}
+}
+
+func (f *fake) upConnected(peer verbs.Endpoint) {
+	f.t.Helper()
+	require.NoError(f.t, f.qp.Connect(f.me, peer, verbs.ConnectOptions{
+		PathMTU: f.mtu, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: 1,
+	}))
 }
 
 // dial is the client's exchange with a server of ours.
@@ -102,9 +132,12 @@ func (f *fake) serve(c net.Conn, receives int) {
 }
 
 func (f *fake) recv() {
-	_, err := f.qp.PostRecv([]verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{f.mr.SGE(0, f.size)}}})
+	_, err := f.qp.PostRecv([]verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{f.mr.SGE(0, f.grh+f.size)}}})
 	require.NoError(f.t, err)
 }
+
+// data is the one buffer for messages of both ways.
+func (f *fake) data() []byte { return f.mr.Bytes()[f.grh:] }
 
 // until waits until so many messages came in all and so many were acknowledged,
 // with a new receive for each that came.
@@ -129,7 +162,9 @@ func (f *fake) until(got, sent int) {
 // send sends the buffer.
 func (f *fake) send() {
 	f.t.Helper()
-	_, err := f.qp.PostSend([]verbs.SendWR{{ID: 2, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{f.mr.SGE(0, f.size)}}})
+	wr := f.to
+	wr.ID, wr.Opcode, wr.Flags, wr.SGL = 2, verbs.WRSend, verbs.SendSignaled, []verbs.SGE{f.mr.SGE(f.grh, f.size)}
+	_, err := f.qp.PostSend([]verbs.SendWR{wr})
 	require.NoError(f.t, err)
 }
 

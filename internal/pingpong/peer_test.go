@@ -23,12 +23,12 @@ func (f *fake) play(client bool, n int, spoil func(k int, data []byte)) {
 	f.t.Helper()
 	for k := range n {
 		if !client {
-			spoil(k, f.mr.Bytes())
+			spoil(k, f.data())
 			f.send()
 		}
 		f.until(k+1, k)
 		if client {
-			spoil(k, f.mr.Bytes())
+			spoil(k, f.data())
 			f.send()
 		}
 		f.until(k+1, k+1)
@@ -51,12 +51,15 @@ func marked(_ int, data []byte) {
 func TestOriginal(t *testing.T) {
 	for _, role := range roles {
 		for _, check := range []bool{false, true} {
-			for _, size := range []int{1, 4096, 10000} {
-				t.Run(fmt.Sprintf("%s %d %v", role.name, size, check), func(t *testing.T) {
+			for _, c := range []struct {
+				svc  Service
+				size int
+			}{{RC, 1}, {RC, 4096}, {RC, 10000}, {UC, 1}, {UC, 4096}, {UC, 10000}, {UD, 1}, {UD, 1024}, {UD, 4096}} {
+				t.Run(fmt.Sprintf("%s %s %d %v", c.svc, role.name, c.size, check), func(t *testing.T) {
 					t.Parallel()
-					f := newFake(t, size)
-					cfg := config(t)
-					cfg.Size, cfg.Check = size, check
+					f := newFakeOf(t, c.svc, c.size, "")
+					cfg := configOf(c.svc)
+					cfg.Size, cfg.Check = c.size, check
 					e := f.ours(cfg, role.client, 8)
 					spoil := fair // a server gives back what came, since it has one buffer
 					if !role.client {

@@ -90,8 +90,10 @@ func (e *end) wait() error {
 }
 
 // config is a short run; the server takes any free port.
-func config(t *testing.T) Config {
-	c := Default(RC)
+func config(*testing.T) Config { return configOf(RC) }
+
+func configOf(svc Service) Config {
+	c := Default(svc)
 	c.Port, c.Iters, c.Timeout, c.linger = 0, 20, soon, 10*time.Millisecond
 	return c
 }
@@ -99,7 +101,12 @@ func config(t *testing.T) Config {
 // pair runs a server and a client on two devices to their ends.
 func pair(t *testing.T, change func(*Config)) (server, client *end) {
 	t.Helper()
-	s, c := config(t), config(t)
+	return pairOf(t, RC, change)
+}
+
+func pairOf(t *testing.T, svc Service, change func(*Config)) (server, client *end) {
+	t.Helper()
+	s, c := configOf(svc), configOf(svc)
 	change(&s)
 	change(&c)
 	if s.Device == nil {
