@@ -72,7 +72,7 @@ func (b *BTH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	}
 	b.Payload = data[bth.BTHLen:end:end]
 	if end < b.Opcode.Info().HdrLen {
-		df.SetTruncated() // the header that lacks is an error, except at a DecodingLayerParser that has nothing left
+		df.SetTruncated() // a DecodingLayerParser whose octets have run out does not ask for the headers that lack
 	}
 	b.trailer.covered = data[:len(data)-bth.ICRCLen]
 	return b.trailer.DecodeFromBytes(data[end:], df)
@@ -165,7 +165,11 @@ func (b *BTH) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeO
 		return errors.New("layers: the ICRC covers the headers below the BTH: name them with SetLayersForChecksum")
 	}
 	pkt := buf.Bytes()
-	h, err := headersOf(b.below, func(l gopacket.Layer) ([]byte, error) { return octetsBelow(l, len(pkt), opts.FixLengths) })
+	octets := asItIs
+	if opts.FixLengths {
+		octets = fixed
+	}
+	h, err := headersOf(b.below, len(pkt), octets)
 	if err != nil {
 		return err
 	}

@@ -204,25 +204,9 @@ func (r builder) frame(c carrier, head *layers.BTH, rest ...gopacket.Serializabl
 		ls = append(ls, l.(gopacket.SerializableLayer))
 	}
 	ls = append(append(append(ls, head), rest...), &layers.ICRC{})
-	if c >= overLRH { // its length is the sender's to know
-		n := 8 + 12 + 4
-		for _, l := range rest {
-			n += octetsOf(r.t, l)
-		}
-		if c == overLRHGRH {
-			n += 40
-		}
-		lrh.PktLen = uint16((n + 3) / 4)
-	}
 	buf := gopacket.NewSerializeBuffer()
 	require.NoError(r.t, gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...))
 	return append([]byte(nil), buf.Bytes()...)
-}
-
-func octetsOf(t testing.TB, l gopacket.SerializableLayer) int {
-	b := gopacket.NewSerializeBuffer()
-	require.NoError(t, l.SerializeTo(b, gopacket.SerializeOptions{}))
-	return len(b.Bytes())
 }
 
 // sample is a packet and what it was made of.

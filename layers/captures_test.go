@@ -232,6 +232,8 @@ func seal(t testing.TB, p gopacket.Packet, b *layers.BTH, under []gopacket.Layer
 			l.Length = 1
 		case *layers.GRH:
 			l.PayLen = 1
+		case *layers.LRH:
+			l.PktLen = 1
 		case *inet.UDP:
 			l.Length = 1
 			ls[i] = keepChecksum{l}

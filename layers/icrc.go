@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/google/gopacket"
 	inet "github.com/google/gopacket/layers"
@@ -15,6 +16,9 @@ import (
 
 // maxPad is what a pad count can say.
 const maxPad = 3
+
+// maxDatagram is what may follow an IP header without options.
+const maxDatagram = 0xffff - wire.IPv4Len
 
 // ICRC is the end of a packet: up to three octets of pad and the invariant
 // CRC. IBA 7.8.1, 9.2.4; Annexes A16.5 and A17.3.3.
@@ -27,7 +31,7 @@ type ICRC struct {
 }
 
 // ErrNoICRC says that a packet has no ICRC that could be verified.
-var ErrNoICRC = errors.New("layers: the packet has no ICRC layer: it is none of RoCE, or was cut short")
+var ErrNoICRC = errors.New("layers: the packet has no ICRC layer: it is not RoCE, or the frame was cut short")
 
 // ICRCError is a wrong ICRC.
 type ICRCError struct {
@@ -88,7 +92,7 @@ func (c *ICRC) Verify(below ...gopacket.Layer) error {
 	if c == nil || len(c.covered) < bth.BTHLen {
 		return ErrNoICRC
 	}
-	h, err := headersOf(below, decoded)
+	h, err := headersOf(below, len(c.covered)+bth.ICRCLen, decoded)
 	if err != nil {
 		return err
 	}
@@ -152,16 +156,18 @@ func checkBelow(below []gopacket.Layer) error {
 	return errBelow
 }
 
-// headersOf collects the octets of the layers below a BTH.
-func headersOf(below []gopacket.Layer, octets func(gopacket.Layer) ([]byte, error)) (h headers, err error) {
+// headersOf collects the octets of the layers below a BTH. It asks for each of
+// them with how many octets follow it up to the ICRC; n follow the last.
+func headersOf(below []gopacket.Layer, n int, octets func(gopacket.Layer, int) ([]byte, error)) (h headers, err error) {
 	if err := checkBelow(below); err != nil {
 		return h, err
 	}
-	for _, l := range below {
-		b, err := octets(l)
+	for _, l := range slices.Backward(below) {
+		b, err := octets(l, n)
 		if err != nil {
 			return h, err
 		}
+		n += len(b)
 		least := 0
 		switch l.(type) {
 		case *inet.IPv4:
@@ -183,7 +189,7 @@ func headersOf(below []gopacket.Layer, octets func(gopacket.Layer) ([]byte, erro
 }
 
 // decoded returns the octets that a layer was decoded from.
-func decoded(l gopacket.Layer) ([]byte, error) { return l.LayerContents(), nil }
+func decoded(l gopacket.Layer, _ int) ([]byte, error) { return l.LayerContents(), nil }
 
 // icrc computes the ICRC of a packet, BTH to pad: the CRC-32 of Ethernet over
 // the headers below and the packet, with ones for all that may change on the
@@ -218,18 +224,26 @@ func maskNetwork(h []byte) {
 	h[1], h[2], h[3], h[7] = 0xff, 0xff, 0xff, 0xff
 }
 
-// octetsBelow returns the header that a layer below a BTH is going to have, n
-// octets before the end of a packet, BTH to ICRC.
-func octetsBelow(l gopacket.Layer, n int, fix bool) ([]byte, error) {
+// fixed returns the header that a layer is going to have when it is serialised
+// with FixLengths before n octets.
+func fixed(l gopacket.Layer, n int) ([]byte, error) { return written(l, n, true) }
+
+// asItIs is the same without FixLengths.
+func asItIs(l gopacket.Layer, n int) ([]byte, error) { return written(l, n, false) }
+
+func written(l gopacket.Layer, n int, fix bool) ([]byte, error) {
+	if fix && n > maxDatagram {
+		return nil, fmt.Errorf("layers: a packet of %d octets fits in no datagram", n)
+	}
 	var s gopacket.SerializableLayer
-	switch l := l.(type) { // what is fixed later is fixed in a copy
+	switch l := l.(type) { // a copy, for the layer's own turn comes later
 	case *inet.IPv4:
 		c := *l
 		if len(c.Options) > 0 {
 			return nil, errors.New("layers: a RoCEv2 packet has no IPv4 options (Annex A17.3.1): remove them")
 		}
 		if fix {
-			c.IHL, c.Length = wire.IPv4Len/4, uint16(wire.IPv4Len+wire.UDPLen+n)
+			c.IHL, c.Length = wire.IPv4Len/4, uint16(wire.IPv4Len+n)
 		}
 		s = &c
 	case *inet.IPv6:
@@ -238,7 +252,7 @@ func octetsBelow(l gopacket.Layer, n int, fix bool) ([]byte, error) {
 			return nil, errors.New("layers: a RoCEv2 packet has no IPv6 extension headers (Annex A17.3.1): remove them")
 		}
 		if fix {
-			c.Length = uint16(wire.UDPLen + n)
+			c.Length = uint16(n)
 		}
 		s = &c
 	case *inet.UDP:
@@ -250,11 +264,20 @@ func octetsBelow(l gopacket.Layer, n int, fix bool) ([]byte, error) {
 	case *GRH:
 		c := *l
 		if fix {
-			c.PayLen = uint16(n)
+			if err := c.fixLength(n); err != nil {
+				return nil, err
+			}
 		}
 		s = &c
 	case *LRH:
-		s = l
+		c := *l
+		c.Trailer = nil
+		if fix {
+			if err := c.fixLength(n); err != nil {
+				return nil, err
+			}
+		}
+		s = &c
 	}
 	b := gopacket.NewSerializeBuffer()
 	if err := s.SerializeTo(b, gopacket.SerializeOptions{}); err != nil {

@@ -191,6 +191,19 @@ func TestSerializeErrors(t *testing.T) {
 	require.ErrorContains(t, gopacket.SerializeLayers(buf, sum, b, &layers.ICRC{}), "no IPv4 options")
 	ip.Options, ip.SrcIP = nil, nil
 	require.Error(t, gopacket.SerializeLayers(buf, sum, b, &layers.ICRC{}), "gopacket's own")
+	fix := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	for _, c := range []struct {
+		below gopacket.Layer
+		n     int
+	}{{&layers.GRH{}, 65536 - 16}, {&layers.LRH{}, 8192 - 24}} {
+		require.NoError(t, b.SetLayersForChecksum(c.below))
+		require.ErrorContains(t, gopacket.SerializeLayers(buf, fix, b, gopacket.Payload(make([]byte, c.n)), &layers.ICRC{}), " fit")
+		require.ErrorContains(t, gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true},
+			c.below.(gopacket.SerializableLayer), gopacket.Payload(make([]byte, c.n+16))), "do not fit behind")
+	}
+	require.NoError(t, b.SetLayersForChecksum(&inet.IPv4{Version: 4, SrcIP: src4, DstIP: dst4}, udp))
+	require.NoError(t, gopacket.SerializeLayers(buf, fix, b, gopacket.Payload(make([]byte, 65535-20-8-12-4-3)), &layers.ICRC{}))
+	require.ErrorContains(t, gopacket.SerializeLayers(buf, fix, b, gopacket.Payload(make([]byte, 65535-20-8-12-4+1)), &layers.ICRC{}), "fits in no datagram")
 	require.NoError(t, b.SetLayersForChecksum(&inet.IPv6{HopByHop: &inet.IPv6HopByHop{}}, udp))
 	require.ErrorContains(t, gopacket.SerializeLayers(buf, sum, b, &layers.ICRC{}), "no IPv6 extension headers")
 }

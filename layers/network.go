@@ -78,13 +78,20 @@ func (h *GRH) NextLayerType() gopacket.LayerType {
 // SerializeTo implements gopacket.SerializableLayer; FixLengths sets PayLen.
 func (h *GRH) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
 	if opts.FixLengths {
-		n := len(b.Bytes())
-		if n > 0xffff {
-			return fmt.Errorf("layers: %d octets do not fit behind a GRH", n)
+		if err := h.fixLength(len(b.Bytes())); err != nil {
+			return err
 		}
-		h.PayLen = uint16(n)
 	}
 	return encode(h, grhLen, b)
+}
+
+// fixLength is for n octets behind the GRH.
+func (h *GRH) fixLength(n int) error {
+	if n > 0xffff {
+		return fmt.Errorf("layers: %d octets do not fit behind a GRH", n)
+	}
+	h.PayLen = uint16(n)
+	return nil
 }
 
 // limit cuts b to n octets, and says so if it has fewer.
@@ -107,7 +114,7 @@ type LRH struct {
 	LNH    uint8 // 2: BTH, 3: GRH
 	DLID   uint16
 	Resv5  uint8
-	PktLen uint16 // 4-octet words, LRH to ICRC; 11 bits; FixLengths leaves it
+	PktLen uint16 // 4-octet words, LRH to ICRC; 11 bits
 	SLID   uint16
 
 	// Trailer is what the frame holds after PktLen words: the variant CRC, if
@@ -175,12 +182,27 @@ func (h *LRH) NextLayerType() gopacket.LayerType {
 }
 
 // SerializeTo implements gopacket.SerializableLayer. It puts the LRH before
-// the packet and Trailer after it.
+// the packet and Trailer after it; FixLengths sets PktLen.
 func (h *LRH) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
+	if opts.FixLengths {
+		if err := h.fixLength(len(b.Bytes())); err != nil {
+			return err
+		}
+	}
 	out, err := b.AppendBytes(len(h.Trailer))
 	if err != nil {
 		return err
 	}
 	copy(out, h.Trailer)
 	return encode(h, lrhLen, b)
+}
+
+// fixLength is for n octets behind the LRH.
+func (h *LRH) fixLength(n int) error {
+	words := (lrhLen + n) / 4
+	if n%4 != 0 || words >= 1<<11 {
+		return fmt.Errorf("layers: %d octets do not fit behind an LRH, which counts words of four up to %d", n, 1<<11-1)
+	}
+	h.PktLen = uint16(words)
+	return nil
 }
