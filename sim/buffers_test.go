@@ -45,6 +45,13 @@ func newHost(t *testing.T, n *Node, rng *rand.Rand, shared bool) *host {
 	return h
 }
 
+// mtu is the largest path MTU of the port.
+func (h *host) mtu() verbs.MTU {
+	port, err := h.node.Ctx.Port()
+	require.NoError(h.t, err)
+	return port.ActiveMTU
+}
+
 // events refills the shared queue when, and only when, its limit is reported.
 func (h *host) events() {
 	for {

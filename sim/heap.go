@@ -38,11 +38,12 @@ type event struct {
 type heap struct {
 	q    []item
 	seq  uint64
-	free [3][]*event // by what their memory bears
+	free [4][]*event // by what their memory bears
 }
 
-// bufLen are the sizes of events' memory: none, a packet, a burst.
-var bufLen = [3]int{0, 8 << 10, 64 << 10}
+// bufLen are the sizes of events' memory: none, a small packet, any packet, a
+// burst.
+var bufLen = [4]int{0, 640, 8 << 10, 64 << 10}
 
 type item struct {
 	at  int64

@@ -96,7 +96,7 @@ func newUCEnd(w *world, h *host) *ucEnd {
 func unreliable(w *world, a, b *host, messages int) {
 	x, y := newUCEnd(w, a), newUCEnd(w, b)
 	c := Conn{GID: w.rng.IntN(2), PSN: 0xfffff0 + uint32(w.rng.IntN(16)), Options: verbs.DefaultConnectOptions()}
-	c.Options.PathMTU = []verbs.MTU{256, 512, 1024, 2048, 4096}[w.rng.IntN(5)]
+	c.Options.PathMTU = min(a.mtu(), []verbs.MTU{256, 512, 1024, 2048, 4096}[w.rng.IntN(5)])
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
 	for _, e := range [][2]*ucEnd{{x, y}, {y, x}} {
 		f := &ucFlow{

@@ -38,3 +38,36 @@ func TestUnreliable(t *testing.T) {
 		})
 	}
 }
+
+// TestDatagrams: over any network a datagram arrives intact, as often as the
+// network delivers it, or is counted by its receiver.
+func TestDatagrams(t *testing.T) {
+	for _, c := range lossy {
+		if c.cfg.Rate == 0 {
+			c.cfg.Rate = 10e9
+		}
+		seeds(t, c.name, c.cfg, func(w *world) { datagrams(w, 1+w.rng.IntN(3), 60) })
+	}
+}
+
+// TestMixed: every service at once on the same nodes, with shared receive
+// queues that reliable connections and datagrams both take from.
+func TestMixed(t *testing.T) {
+	for _, c := range lossy {
+		switch c.name {
+		case "clean", "everything", "everything-hidden":
+		default:
+			continue
+		}
+		c.cfg.Rate = 10e9
+		c.cfg.MTU = 1500
+		seeds(t, c.name, c.cfg, func(w *world) {
+			for i := range w.hosts {
+				a, b := w.hosts[i], w.hosts[(i+1)%len(w.hosts)]
+				connected(w, a, b, 10)
+				unreliable(w, a, b, 10)
+			}
+			datagrams(w, 2, 40)
+		})
+	}
+}

@@ -282,7 +282,7 @@ func native(b []byte) uint64 { return leUint64(b) }
 func connected(w *world, a, b *host, requests int) {
 	x, y := newPeer(a, w.rng), newPeer(b, w.rng)
 	c := Conn{GID: w.rng.IntN(2), PSN: 0xfffff0 + uint32(w.rng.IntN(16)), Options: verbs.DefaultConnectOptions()}
-	c.Options.PathMTU = []verbs.MTU{256, 1024, 4096}[w.rng.IntN(3)]
+	c.Options.PathMTU = min(a.mtu(), []verbs.MTU{256, 1024, 4096}[w.rng.IntN(3)])
 	c.Options.MaxRdAtomic = 1 + w.rng.IntN(8)
 	c.Options.MaxDestRdAtomic = c.Options.MaxRdAtomic
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
