@@ -338,24 +338,39 @@ func TestFamilies(t *testing.T) {
 	require.Contains(t, client.err.String(), "it closed the connection")
 }
 
-// TestPingpong runs both roles as programs, without privileges, by the route to
-// the peer: neither --dev nor --addr, over both families.
+// TestPingpong runs both roles of each as programs, without privileges, by the
+// route to the peer: neither --dev nor --addr, over both families.
 func TestPingpong(t *testing.T) {
 	pair := testbed.NewPair(t, 1500)
-	for _, peer := range []netip.Addr{testbed.A4, testbed.A6} {
-		server := begin(t, pair.A, nobody(command("pingpong", "rc", "-n", "50", "-c")))
-		var client *process
-		require.Eventually(t, func() bool {
-			client = begin(t, pair.B, nobody(command("pingpong", "rc", "-n", "50", "-c", peer.String())))
-			return client.ends() == 0 || !strings.Contains(client.err.String(), "nobody listens")
-		}, 20*time.Second, 10*time.Millisecond)
-		require.Empty(t, client.err.String())
-		require.Zero(t, server.ends(), server.err.String())
-		for _, p := range []*process{server, client} {
-			require.Contains(t, p.out.String(), "409600 bytes in ")
-			require.Contains(t, p.out.String(), "50 iters in ")
+	for svc, octets := range map[string]string{"rc": "409600", "uc": "409600", "ud": "102400", "srq": "409600"} {
+		for _, peer := range []netip.Addr{testbed.A4, testbed.A6} {
+			server := begin(t, pair.A, nobody(command("pingpong", svc, "-n", "50", "-c")))
+			var client *process
+			require.Eventually(t, func() bool {
+				client = begin(t, pair.B, nobody(command("pingpong", svc, "-n", "50", "-c", peer.String())))
+				return client.ends() == 0 || !strings.Contains(client.err.String(), "nobody listens")
+			}, 20*time.Second, 10*time.Millisecond)
+			require.Empty(t, client.err.String())
+			require.Zero(t, server.ends(), server.err.String())
+			for _, p := range []*process{server, client} {
+				require.Contains(t, p.out.String(), octets+" bytes in ")
+				require.Contains(t, p.out.String(), "50 iters in ")
+			}
 		}
 	}
+}
+
+// TestPingpongLost: what a lost datagram looks like to who runs the program.
+func TestPingpongLost(t *testing.T) {
+	pair := testbed.NewPair(t, 1500)
+	server := begin(t, pair.A, nobody(command("pingpong", "ud", "--timeout", "1s")))
+	var client *process
+	require.Eventually(t, func() bool {
+		client = begin(t, pair.B, nobody(command("pingpong", "ud", "--timeout", "1s", "--faults", "tx drop first=20", testbed.A4.String())))
+		return client.ends() == 1 && !strings.Contains(client.err.String(), "nobody listens")
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Contains(t, client.err.String(), "after 0 of 1000 messages: the fault rules of this side break traffic on purpose: tx drop first=20")
+	server.fails("nothing came from the peer for 1", "after 0 of 1000 messages: UD repeats no packet", "is 192.0.2.2 the peer's address on this network")
 }
 
 // TestDemo runs where nothing can be written, as user 65534 where this is root.
