@@ -68,6 +68,8 @@ type Config struct {
 	Device *verbs.Context
 	Open   func(local netip.Addr) (*verbs.Context, error)
 
+	peakless bool // NoPeak was not asked for
+
 	// conn is an open connection to have instead of Port, for tests.
 	conn net.Conn
 	// spoil may change message k after its octets were made, for tests.
@@ -328,6 +330,7 @@ func (c *Config) checkRest() error {
 		return fmt.Errorf("--timeout %v: it must be above 0", c.Timeout)
 	}
 	if c.timed() || c.Kind.Latency() || c.Iters > mostPeak || c.messages() && c.server() && !c.Both {
+		c.peakless = !c.NoPeak && !c.Kind.Latency()
 		c.NoPeak = true
 	}
 	return nil

@@ -119,6 +119,10 @@ func (r *run) oobConfig() oob.Config {
 // takes.
 func (r *run) rendezvous() (err error) {
 	c := r.cfg
+	p := report.New(c.Out, r.test())
+	if c.peakless {
+		p.Say("WARNING: BW peak won't be measured in this run.")
+	}
 	if c.conn != nil {
 		r.conn, err = oob.New(r.parent, c.conn, r.oobConfig())
 		return err
@@ -131,7 +135,7 @@ func (r *run) rendezvous() (err error) {
 	if err != nil {
 		return err
 	}
-	report.New(c.Out, r.test()).Waiting()
+	p.Waiting()
 	if c.Ready != nil {
 		c.Ready(l.Port())
 	}
@@ -144,6 +148,7 @@ func (r *run) test() report.Test {
 	c := r.cfg
 	t := report.Test{
 		Latency: c.Kind.Latency(), Both: c.Both, Post: c.PostList, Events: c.Events, Duration: c.Duration, Infinite: c.Infinite, Server: c.server(),
+		Histogram: c.Histogram, Unsorted: c.Unsorted,
 		QPs: c.QPs, Transport: c.Transport.String(), SRQ: c.SRQ, TxDepth: c.TxDepth, RxDepth: c.RxDepth, CQMod: c.CQMod,
 		MTU: r.peer.MTU, Inline: c.Inline, GIDIndex: r.gid.Index, OutReads: c.OutReads, Gbits: c.Gbits, NoPeak: c.NoPeak,
 		Size: uint64(c.Size), Iters: uint64(c.Iters),
@@ -206,6 +211,9 @@ func (r *run) measure() error {
 	for i, size := range sizes {
 		b, err := r.measureSize(size, i == len(sizes)-1)
 		if err != nil {
+			if r.cfg.Infinite && r.parent.Err() != nil {
+				r.out.Stopped()
+			}
 			r.out.End()
 			return err
 		}
@@ -309,8 +317,7 @@ func (r *run) measureSize(size int, last bool) (b report.Bandwidth, err error) {
 	h := r.heard(remote)
 	r.out.BW(b, &h)
 	if c.ReportBoth {
-		r.out.BW(b, nil)
-		r.out.BW(h, nil)
+		r.out.Apart(b, h)
 	}
 	return b, nil
 }
@@ -364,7 +371,7 @@ func (r *run) sayLost() {
 		return
 	}
 	all := r.iters * uint64(len(r.flows))
-	fmt.Fprintf(r.cfg.Out, " %d of %d messages arrived, %d were lost: %v does not repeat what is lost\n", all-r.lost, all, r.lost, r.cfg.Transport)
+	r.out.Say(fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", all-r.lost, all, r.lost, r.cfg.Transport))
 }
 
 func (r *run) writeJSON() (err error) {
