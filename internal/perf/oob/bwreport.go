@@ -44,8 +44,10 @@ func (c *Conn) report(local BWReport, measured bool) (r BWReport, told bool, err
 	r = BWReport{w[0], w[1], math.Float64frombits(w[2]), math.Float64frombits(w[3]), math.Float64frombits(w[4])}
 	switch {
 	case r.Size > maxSize || r.Iters > maxIters || !rate(r.BWPeak) || !rate(r.BWAvg) || !rate(r.MsgRate):
-		return BWReport{}, false, fmt.Errorf("%w: the peer's result is impossible: %d messages of %d octets, %g at peak and %g on average, %g million messages a second",
+		return BWReport{}, false, fmt.Errorf("%w: the peer's result is impossible: %d messages of %d octets, %g at peak and %g on average, %g million messages a second; was it started without -b?",
 			ErrProtocol, r.Iters, r.Size, r.BWPeak, r.BWAvg, r.MsgRate)
+	case c.cfg.Both && r == BWReport{} && local != BWReport{}:
+		return r, true, fmt.Errorf("%w: the peer has measured nothing; give both or neither of them -b", ErrMismatch)
 	case local.Size != 0 && r.Size != local.Size:
 		return r, true, fmt.Errorf("%w: the peer's messages had %d octets, this side's %d; give both the same -s", ErrMismatch, r.Size, local.Size)
 	case local.Iters != 0 && r.Iters != local.Iters && !c.cfg.Duration && !c.cfg.Infinite:

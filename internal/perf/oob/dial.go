@@ -56,8 +56,14 @@ func Listen(ctx context.Context, addr string, port int) (*Listener, error) {
 // Port returns the TCP port that is listened at.
 func (l *Listener) Port() int { return l.l.Addr().(*net.TCPAddr).Port }
 
-// Close ends the listener; a waiting Accept fails.
-func (l *Listener) Close() error { return l.l.Close() }
+// Close ends the listener; a waiting Accept fails. It may be called again, and
+// after Accept.
+func (l *Listener) Close() error {
+	if err := l.l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
 
 // Accept waits for a client for as long as it takes, and closes the listener.
 func (l *Listener) Accept(ctx context.Context, cfg Config) (*Conn, error) {
