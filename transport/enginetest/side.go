@@ -55,8 +55,9 @@ type Side struct {
 	// SendMem and RecvMem are the rings.
 	SendMem, RecvMem []byte
 
-	Pkts  []*bth.Packet // of the last Sent
-	burst *wire.Burst
+	Pkts   []*bth.Packet // of the last Sent
+	burst  *wire.Burst
+	bursts []*wire.Burst // of Bursts
 }
 
 // New returns a Side without its engine, with octets of memory in protection
@@ -189,16 +190,19 @@ func (s *Side) Sent() string {
 }
 
 // Bursts fills up to n bursts of up to segs packets, and has none of them sent.
-func (s *Side) Bursts(n, segs int) (bs []*wire.Burst) {
-	for range n {
-		b := wire.NewBurst()
+// They are borrowed until the next call.
+func (s *Side) Bursts(n, segs int) []*wire.Burst {
+	for i := range n {
+		if i == len(s.bursts) {
+			s.bursts = append(s.bursts, wire.NewBurst())
+		}
+		b := s.bursts[i]
 		b.Reset(nil, segs, 0)
 		if !s.QP.Fill(s.Now, b) {
-			break
+			return s.bursts[:i]
 		}
-		bs = append(bs, b)
 	}
-	return bs
+	return s.bursts[:n]
 }
 
 // Parse returns the first n packets of a burst.
