@@ -273,7 +273,23 @@ func (c *Config) checkDepths() error {
 			c.RxDepth = min(c.RxDepth, c.Iters)
 		}
 	}
+	if n := c.completions(); n > verbs.MaxCQE {
+		return fmt.Errorf("-q %d: with -t %d%s that is more than the %d requests a completion queue holds; give less of one of them",
+			c.QPs, c.TxDepth, either(c.messages(), fmt.Sprintf(" and -r %d", c.RxDepth)), verbs.MaxCQE)
+	}
 	return c.settleCQMod()
+}
+
+// completions is how many requests can be complete at a time.
+func (c *Config) completions() int {
+	n := c.QPs*c.TxDepth + 2*noticeSlots
+	switch {
+	case c.SRQ:
+		n += c.RxDepth
+	case c.messages():
+		n += c.QPs * c.RxDepth
+	}
+	return n
 }
 
 // settleCQMod decides how many sends have one completion.
@@ -320,8 +336,8 @@ func (c *Config) checkRest() error {
 		return fmt.Errorf("-u %d: the timeout of a queue pair is a code 0 to 31, 4.096 us * 2^code (14 is 67 ms); a time to run for is -D", c.QPTimeout)
 	case c.RetryCount < 0 || c.RetryCount > 7:
 		return fmt.Errorf("--retry_count %d: 0 to 7", c.RetryCount)
-	case c.SL < 0 || c.SL > 15:
-		return fmt.Errorf("-S %d: a service level is 0 to 15", c.SL)
+	case c.SL < 0 || c.SL > 7:
+		return fmt.Errorf("-S %d: a service level is 0 to 7 on Ethernet, where it is the priority of a VLAN tag", c.SL)
 	case c.TClass < 0 || c.TClass > 255:
 		return fmt.Errorf("--tclass %d: an octet, 0 to 255 (DSCP and ECN)", c.TClass)
 	case c.Events && writes(c.Kind) && !c.WriteImm:

@@ -84,16 +84,7 @@ func (r *run) setUp() (err error) {
 		return err
 	}
 	r.mem = r.mr.Bytes()
-	depth := c.QPs*c.TxDepth + 2*noticeSlots
-	if c.SRQ {
-		depth += c.RxDepth
-	} else if c.messages() {
-		depth += c.QPs * c.RxDepth
-	}
-	if depth > verbs.MaxCQE {
-		return fmt.Errorf("-q %d: with -t %d and -r %d that is more than the %d requests a completion queue holds; give less of one of them", c.QPs, c.TxDepth, c.RxDepth, verbs.MaxCQE)
-	}
-	if r.cq, err = r.dev.CreateCQ(verbs.CQConfig{Depth: depth}); err != nil {
+	if r.cq, err = r.dev.CreateCQ(verbs.CQConfig{Depth: c.completions()}); err != nil {
 		return err
 	}
 	if c.SRQ {
