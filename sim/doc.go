@@ -14,5 +14,8 @@
 // a node may have completions. CQ.Wait would block for ever.
 //
 // A run of packets of a burst that no fault touches travels as one event and
-// arrives in one piece, as with receive offload.
+// arrives in one piece, as with receive offload. What goes to a multicast group
+// meets the sender's tx faults once, and reaches each node that joined as a
+// copy of its own, under that node's rx faults. Counts says what became of all
+// packets.
 package sim

@@ -1,7 +1,9 @@
 package sim_test
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/gorxe/gorxe/sim"
@@ -43,4 +45,45 @@ func Example() {
 	s.RunUntil(func() bool { return a.cq.Poll(wc[:]) == 1 }, time.Second)
 	fmt.Println(wc[0].Status, "after", s.Now())
 	// Output: success after 67.118864ms
+}
+
+// A datagram to a multicast group, that each of three nodes but the sender
+// receives, behind the 40 octets that tell where it came from.
+func Example_multicast() {
+	s, err := sim.New(sim.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	const qkey = 0x11111111
+	group := verbs.GIDOf(netip.MustParseAddr("239.1.2.3"))
+	for i := range 3 {
+		n, _ := s.Add(sim.NodeConfig{})
+		pd, _ := n.Ctx.AllocPD()
+		mr, _ := pd.AllocMR(4096, verbs.AccessLocalWrite)
+		cq, _ := n.Ctx.CreateCQ(verbs.CQConfig{Depth: 16})
+		qp, _ := pd.CreateQP(verbs.QPConfig{Type: verbs.UD, SendCQ: cq, RecvCQ: cq})
+		if err := errors.Join(qp.Activate(verbs.DatagramOptions{QKey: qkey}), qp.AttachMulticast(group)); err != nil {
+			panic(err)
+		}
+		qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{mr.SGE(0, 4096)}}})
+		n.OnStep = func() {
+			var wc [1]verbs.WC
+			for cq.Poll(wc[:]) == 1 {
+				from, _ := n.Ctx.AVFrom(&wc[0], mr.Bytes())
+				fmt.Printf("%v: %s from %v\n", n.Addr, mr.Bytes()[verbs.GRHLen:wc[0].ByteLen], from.DGID.Addr())
+			}
+		}
+		if i == 2 {
+			ah, _ := pd.CreateAH(verbs.AV{DGID: group})
+			qp.PostSend([]verbs.SendWR{{
+				Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("hello"),
+				AH: ah.Handle(), RemoteQPN: 0xffffff, RemoteQKey: qkey,
+			}})
+		}
+	}
+	s.Run(time.Second)
+	// Output:
+	// 10.0.0.1: hello from 10.0.0.3
+	// 10.0.0.2: hello from 10.0.0.3
 }

@@ -179,32 +179,32 @@ func (n *Node) transmit(e *event) {
 		n.line += int64(len(e.buf)) * 8 * 1e9 / s.cfg.Rate
 	}
 	e.kind, e.d.Payload = evArrive, e.buf
-	k := uint64(e.d.Segments())
-	reached := false
 	at := n.line + int64(s.cfg.Latency)
 	if to := s.net.ports[e.d.Dst]; to != nil {
-		e.lane, reached = to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)], true
-	} else {
-		for _, m := range s.net.groups[e.d.Dst] {
-			switch {
-			case m.node == n:
-			case !reached:
-				e.lane, reached = m, true
-			default:
-				c := s.events.get(len(e.buf))
-				c.kind, c.lane, c.buf, c.d = evArrive, m, append(c.buf, e.buf...), e.d
-				c.d.Payload = c.buf
-				s.net.counts.Copied += k
-				s.events.push(at, c)
-			}
-		}
-	}
-	if !reached {
-		s.net.counts.Unknown += k
-		s.events.put(e)
+		e.lane = to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)]
+		s.events.push(at, e)
 		return
 	}
-	s.events.push(at, e)
+	k := uint64(e.d.Segments())
+	for _, m := range s.net.groups[e.d.Dst] {
+		switch {
+		case m.node == n:
+			continue
+		case e.lane == nil:
+			e.lane = m
+			s.events.push(at, e)
+		default:
+			c := s.events.get(len(e.buf))
+			c.kind, c.lane, c.d, c.buf = evArrive, m, e.d, append(c.buf, e.buf...)
+			c.d.Payload = c.buf
+			s.net.counts.Copied += k
+			s.events.push(at, c)
+		}
+	}
+	if e.lane == nil {
+		s.net.counts.Unknown += k
+		s.events.put(e)
+	}
 }
 
 // broken does to one packet what a fault decided. d is borrowed; lane is where
