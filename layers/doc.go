@@ -13,7 +13,7 @@
 //
 // gopacket's registries are global. The init function of this package
 // registers its layer types (numbers FirstLayerType and up, a panic if they
-// are taken), and makes gopacket's own layers lead here from UDP port 4791
+// are taken) and the endpoint type of a LID, and makes gopacket's own layers lead here from UDP port 4791
 // (RoCEv2), EtherType 0x8915 (RoCE v1) and link type 247 (native InfiniBand).
 // After a blank import, gopacket.NewPacket shows the layers:
 //
@@ -47,7 +47,8 @@
 // gopacket.SerializePacket gives the packet's octets back. FixLengths makes the
 // pad and its count fit the payload. ComputeChecksums recomputes the ICRC,
 // which covers the headers below the BTH: name them with
-// BTH.SetLayersForChecksum.
+// BTH.SetLayersForChecksum. gopacket's UDP layer then computes its checksum too;
+// the 0 that most RoCEv2 senders put there is as good, and the ICRC the same.
 //
 // # Limits
 //

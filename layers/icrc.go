@@ -231,6 +231,8 @@ func fixed(l gopacket.Layer, n int) ([]byte, error) { return written(l, n, true)
 // asItIs is the same without FixLengths.
 func asItIs(l gopacket.Layer, n int) ([]byte, error) { return written(l, n, false) }
 
+// written serialises the header alone. A packet that no length field can hold,
+// or that is not RoCE, is an error.
 func written(l gopacket.Layer, n int, fix bool) ([]byte, error) {
 	if fix && n > maxDatagram {
 		return nil, fmt.Errorf("layers: a packet of %d octets fits in no datagram", n)
