@@ -36,6 +36,9 @@ type Config struct {
 	// closed the connection.
 	linger time.Duration
 
+	// ackTimeout is the transport's timeout, 4.096 us * 2^ackTimeout.
+	ackTimeout uint8
+
 	// Device is the device to use, which stays the caller's. Without one, Open
 	// opens it once the local address is known that the TCP connection has.
 	Device *verbs.Context
@@ -50,7 +53,7 @@ type Config struct {
 func Default(s Service) Config {
 	return Config{
 		Service: s, Port: 18515, IBPort: 1, Size: services[s].size, MTU: 1024, NumQP: 16, RxDepth: 500, Iters: 1000, GIDIndex: -1,
-		Timeout: 30 * time.Second, linger: lingerTime,
+		Timeout: 30 * time.Second, linger: lingerTime, ackTimeout: 14,
 	}
 }
 

@@ -23,6 +23,7 @@ type fake struct {
 	grh  int     // octets before a message in its buffer
 	size int
 	mtu  verbs.MTU
+	wait uint8 // transport timeout, 14 if 0
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	mr   *verbs.MR
@@ -107,7 +108,7 @@ func (f *fake) upDatagram(peer verbs.Endpoint) {
 func (f *fake) upConnected(peer verbs.Endpoint) {
 	f.t.Helper()
 	require.NoError(f.t, f.qp.Connect(f.me, peer, verbs.ConnectOptions{
-		PathMTU: f.mtu, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: 1,
+		PathMTU: f.mtu, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, Timeout: max(f.wait, 14), RetryCnt: 7, RNRRetry: 7, HopLimit: 1,
 	}))
 }
 

@@ -69,7 +69,7 @@ func (r *run) up() error {
 func (r *run) upConnected(l *lane) error {
 	return l.qp.Connect(l.local, l.peer, verbs.ConnectOptions{
 		PathMTU: verbs.MTU(r.cfg.MTU), MaxRdAtomic: 1, MaxDestRdAtomic: 1,
-		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, HopLimit: r.svc.hopLimit, SL: uint8(r.cfg.SL),
+		MinRNRTimer: 12, Timeout: r.cfg.ackTimeout, RetryCnt: 7, RNRRetry: 7, HopLimit: r.svc.hopLimit, SL: uint8(r.cfg.SL),
 	})
 }
 

@@ -89,12 +89,19 @@ func (e *end) wait() error {
 	return nil
 }
 
+// patient is a transport timeout of a second: hundreds of queue pairs that send
+// at once overflow a socket's buffer where the other end gets no processor.
+const patient = 18
+
 // config is a short run; the server takes any free port.
 func config(*testing.T) Config { return configOf(RC) }
 
 func configOf(svc Service) Config {
 	c := Default(svc)
 	c.Port, c.Iters, c.Timeout, c.linger = 0, 20, soon, 10*time.Millisecond
+	if svc == SRQ {
+		c.ackTimeout = patient
+	}
 	return c
 }
 

@@ -39,7 +39,7 @@ func newStockSRQ(t *testing.T, qps, size, iters int) *stockSRQ {
 	s.srq, err = pd.CreateSRQ(verbs.SRQConfig{MaxWR: 2 * qps, MaxSGE: 1})
 	require.NoError(t, err)
 	for range qps {
-		f := &fake{t: t, size: size, mtu: 1024, cq: s.cq, mr: s.mr}
+		f := &fake{t: t, size: size, mtu: 1024, wait: patient, cq: s.cq, mr: s.mr}
 		f.qp, err = pd.CreateQP(verbs.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, SRQ: s.srq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 		require.NoError(t, err)
 		f.me, err = f.qp.Endpoint(netip.MustParseAddr("127.0.0.1"))
@@ -156,6 +156,9 @@ func TestStockSRQ(t *testing.T) {
 					t.Parallel()
 					cfg := configOf(SRQ)
 					cfg.NumQP, cfg.RxDepth, cfg.Check, cfg.Iters = qps, max(qps, 8), check, 3*qps+5
+					if qps > 16 {
+						cfg.Size = 64
+					}
 					s := newStockSRQ(t, qps, cfg.Size, cfg.Iters)
 					if check {
 						marked(0, s.mr.Bytes())
