@@ -65,8 +65,8 @@ type flight struct {
 }
 
 const (
-	writes  = 1 << 17 // where WRITEs go
-	memory  = 1 << 19
+	writes  = 1 << 16 // where WRITEs go
+	memory  = 1 << 18
 	longest = 3000
 )
 
@@ -117,7 +117,7 @@ func (x *channel) post() {
 // postRecv posts a receive request at a place of its own.
 func (x *channel) postRecv() {
 	id := len(x.recvs)
-	at := id % 32 * longest
+	at := id % 20 * longest
 	w := verbs.RecvWR{ID: uint64(id), SGL: []verbs.SGE{x.b.SGE(at, x.recvLen/2), x.b.SGE(at+x.recvLen/2, x.recvLen-x.recvLen/2)}}
 	if x.b.RQ.Put(&w) == nil {
 		x.b.RQ.Publish()
