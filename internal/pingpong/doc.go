@@ -37,8 +37,8 @@
 //     original.)
 //   - The number of queue pairs (-q) may be smaller at the client of srq; where
 //     it is larger, both are told.
-//   - The hop limit of rc is 64; the originals' 1, and that of the others here,
-//     crosses no router.
+//   - The hop limit is 64 here whatever carries the packets; the originals ask
+//     for 1, which crosses no router, but Linux puts the route's in its place.
 //
 // One buffer for both ways, as here without Check, changes the data of a SEND
 // before its ACK has come. That is sound: the peer answers a message when it

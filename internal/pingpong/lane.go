@@ -69,7 +69,7 @@ func (r *run) up() error {
 func (r *run) upConnected(l *lane) error {
 	return l.qp.Connect(l.local, l.peer, verbs.ConnectOptions{
 		PathMTU: verbs.MTU(r.cfg.MTU), MaxRdAtomic: 1, MaxDestRdAtomic: 1,
-		MinRNRTimer: 12, Timeout: r.cfg.ackTimeout, RetryCnt: 7, RNRRetry: 7, HopLimit: r.svc.hopLimit, SL: uint8(r.cfg.SL),
+		MinRNRTimer: 12, Timeout: r.cfg.ackTimeout, RetryCnt: 7, RNRRetry: 7, HopLimit: hopLimit, SL: uint8(r.cfg.SL),
 	})
 }
 
@@ -77,7 +77,7 @@ func (r *run) upDatagram(l *lane) (err error) {
 	if err := l.qp.Activate(verbs.DatagramOptions{QKey: qkey, PSN: l.local.PSN}); err != nil {
 		return err
 	}
-	l.ah, err = r.pd.CreateAH(verbs.AV{DGID: l.peer.GID, SGIDIndex: l.local.GIDIndex, HopLimit: r.svc.hopLimit, SL: uint8(r.cfg.SL)})
+	l.ah, err = r.pd.CreateAH(verbs.AV{DGID: l.peer.GID, SGIDIndex: l.local.GIDIndex, HopLimit: hopLimit, SL: uint8(r.cfg.SL)})
 	if err != nil {
 		return err
 	}

@@ -17,24 +17,27 @@ const (
 // queue pairs: those beyond it are all zeros.
 const maxLanes = 256
 
+// hopLimit is what Linux makes of the 1 that the originals ask for: that of the
+// route (rdma_addr_find_l2_eth_by_grh), seen in Soft-RoCE's packets.
+const hopLimit = 64
+
 // qkey is the Q_Key of ud_pingpong, at both ends.
 const qkey = 0x11111111
 
 // service is what tells the programs apart.
 type service struct {
 	typ       verbs.QPType
-	addresses int   // in each direction of the exchange
-	size      int   // octets of a message by default
-	hopLimit  uint8 // of rc more than the original's 1, which crosses no router
-	grh       int   // octets before each received message
-	colon     bool  // the local address is printed with one before the GID
+	addresses int  // in each direction of the exchange
+	size      int  // octets of a message by default
+	grh       int  // octets before each received message
+	colon     bool // the local address is printed with one before the GID
 }
 
 var services = map[Service]service{
-	RC:  {typ: verbs.RC, addresses: 1, size: 4096, hopLimit: 64},
-	UC:  {typ: verbs.UC, addresses: 1, size: 4096, hopLimit: 1},
-	UD:  {typ: verbs.UD, addresses: 1, size: 1024, hopLimit: 1, grh: verbs.GRHLen, colon: true},
-	SRQ: {typ: verbs.RC, addresses: maxLanes, size: 4096, hopLimit: 1},
+	RC:  {typ: verbs.RC, addresses: 1, size: 4096},
+	UC:  {typ: verbs.UC, addresses: 1, size: 4096},
+	UD:  {typ: verbs.UD, addresses: 1, size: 1024, grh: verbs.GRHLen, colon: true},
+	SRQ: {typ: verbs.RC, addresses: maxLanes, size: 4096},
 }
 
 // reliable is that the transport repeats what is lost, and tells of a peer that

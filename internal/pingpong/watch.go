@@ -119,7 +119,7 @@ func (r *run) lost(c map[string]uint64) string {
 	if r.recvd.Load() > 0 {
 		return why + "nothing was dropped here: has the peer ended, was it given another -n or -s, does it drop or lose packets (its counters)?"
 	}
-	return why + fmt.Sprintf("nothing was dropped here: is %v the peer's address on this network, by a GID of RoCE v2 (-g on both sides), without a router (the hop limit is 1), does UDP port 4791 pass, is -s the same on both sides and the peer a %s_pingpong?", r.lanes[0].peer.GID.Addr(), r.cfg.Service)
+	return why + fmt.Sprintf("nothing was dropped here: is %v the peer's address on this network, by a GID of RoCE v2 (-g on both sides), does UDP port 4791 pass, is -s the same on both sides and the peer a %s_pingpong?", r.lanes[0].peer.GID.Addr(), r.cfg.Service)
 }
 
 // untilClosed reads a connection to its end and closes left then.
