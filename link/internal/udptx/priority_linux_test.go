@@ -81,16 +81,13 @@ func readMark(t *testing.T, fd int) (tos, priority int) {
 	return tos, priority
 }
 
-// markReader is a socket on the RoCEv2 port that tells the priority; it skips
-// the test where the kernel does not.
+// soRcvPriority is SO_RCVPRIORITY.
+const soRcvPriority = 82
+
+// markReader is a socket on the RoCEv2 port that tells the priority.
 func markReader(t *testing.T, a netip.Addr) int {
-	const soRcvPriority = 82
 	fd := holder(t, netip.AddrPortFrom(a, wire.Port))
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, soRcvPriority, 1); errors.Is(err, unix.ENOPROTOOPT) {
-		t.Skip("needs SO_RCVPRIORITY (Linux 6.14)")
-	} else {
-		require.NoError(t, err)
-	}
+	require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, soRcvPriority, 1))
 	if a.Is4() {
 		require.NoError(t, unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1))
 	} else {
@@ -103,6 +100,9 @@ func markReader(t *testing.T, a netip.Addr) int {
 // one port, in one call and in several, and reads what each packet was marked
 // with.
 func TestPriority(t *testing.T) {
+	if errors.Is(unix.SetsockoptInt(holder(t, netip.AddrPortFrom(v4a, 0)), unix.SOL_SOCKET, soRcvPriority, 1), unix.ENOPROTOOPT) {
+		t.Skip("needs SO_RCVPRIORITY (Linux 6.14)")
+	}
 	h := testbed.NewHost(t)
 	for _, c := range []struct {
 		a     netip.Addr
