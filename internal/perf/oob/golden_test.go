@@ -29,7 +29,7 @@ type message struct {
 // transcript is what two perftests said to each other, captured with tcpdump
 // in a Soft-RoCE guest where both ran.
 type transcript struct {
-	name     string // "6.06/send_bw_b"
+	name     string // "6.06/send_bw_b", "6.06-to-6.24/read_lat"
 	cmd      string
 	cfg      Config // but Server
 	runs     int    // between Connected and Finish
@@ -77,7 +77,6 @@ func readTranscript(tb testing.TB, file string) transcript {
 func (t *transcript) configure(tb testing.TB) {
 	arg := strings.Fields(t.cmd)
 	cfg := &t.cfg
-	cfg.Version = string(bytes.TrimRight(t.messages[0].b, "\x00"))
 	cfg.MTU, t.runs = 4096, 1
 	for cfg.Kind = 0; "ib_"+cfg.Kind.String() != arg[0]; cfg.Kind++ {
 		require.Less(tb, cfg.Kind, kinds, arg[0])
@@ -118,6 +117,15 @@ func (t *transcript) configure(tb testing.TB) {
 }
 
 func (t *transcript) qps() int { return max(1, t.cfg.QPs) }
+
+// version is what one end says to be.
+func (t *transcript) version(client bool) string {
+	m := t.messages[1]
+	if client {
+		m = t.messages[0]
+	}
+	return string(bytes.TrimRight(m.b, "\x00"))
+}
 
 // side is what one end tells in a transcript.
 func (t *transcript) side(client bool) (dests []Dest, reports []BWReport) {
@@ -226,6 +234,7 @@ func TestTranscripts(t *testing.T) {
 
 				cfg := tr.cfg
 				cfg.Server = server
+				cfg.Version = tr.version(!server)
 				cfg.StepTimeout, cfg.RunTimeout = 5*time.Second, 5*time.Second
 				local, reports := tr.side(!server)
 				want, wantReports := tr.side(server)
@@ -249,7 +258,7 @@ func TestTranscripts(t *testing.T) {
 				}
 				c.Close()
 				require.NoError(t, errors.Join(err, <-played))
-				require.Equal(t, cfg.Version, peer.Version)
+				require.Equal(t, tr.version(server), peer.Version)
 				require.Equal(t, cfg.MTU, peer.MTU)
 				require.Equal(t, 4096, peer.CycleBuffer)
 				require.Equal(t, 64, peer.CacheLine)
