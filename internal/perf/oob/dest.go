@@ -10,8 +10,9 @@ import (
 
 // Dest is the address of a queue pair as perftest tells it. OutReads is how
 // many READs and atomics that end uses and takes at once (max_dest_rd_atomic);
-// RKey and VAddr are of the memory that the peer may write, read, or do atomics
-// on.
+// whoever connects to it clamps that to what its own device can, since a
+// perftest that does not fails to reach RTS (linux-rdma/perftest#114). RKey and
+// VAddr are of the memory that the peer may write, read, or do atomics on.
 type Dest struct {
 	LID      uint16
 	OutReads int
@@ -23,11 +24,6 @@ type Dest struct {
 	GID       verbs.GID
 	SRQN      uint32
 }
-
-// Rd returns how many READs and atomics to have outstanding at the peer:
-// no more than it takes, and than this end's device can (perftest takes the
-// peer's word and then fails to reach RTS: linux-rdma/perftest#114).
-func (d Dest) Rd(most int) int { return min(d.OutReads, most) }
 
 // Lengths on the wire: columns of hexadecimal digits, each with ':' behind it,
 // and NUL. A peer without GID, which InfiniBand alone can do, sends the short

@@ -24,12 +24,6 @@ type Samples struct {
 	hist  *hdrhistogram.Histogram
 }
 
-const (
-	maxSample = 10 * time.Minute // of the histogram; more count as this
-	digits    = 3                // of the histogram
-	tail      = 2                // samples that perftest leaves out, the largest
-)
-
 // NewSamples has room for n iterations, of which all samples are kept; with
 // n 0, for a test of some duration, the histogram alone is. A latency is half a
 // round trip if half is true, as of SEND and WRITE.

@@ -6,11 +6,6 @@ import (
 	"time"
 )
 
-const (
-	progressAfter = 2 * time.Second        // of a run, before which nobody wonders
-	progressEvery = 200 * time.Millisecond // is the line rewritten
-)
-
 // Progress rewrites one line of a terminal during long runs.
 type Progress struct {
 	w           io.Writer
