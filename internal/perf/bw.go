@@ -20,6 +20,9 @@ func (r *run) bandwidth() (report.Bandwidth, error) {
 	sends := !c.server() || c.Both
 	takes := c.messages() && (c.server() || c.Both)
 	r.waits = takes && c.server()
+	if takes {
+		r.due += r.iters * uint64(len(r.flows))
+	}
 	if !r.waits {
 		r.startClock()
 	}
@@ -40,7 +43,7 @@ func (r *run) bandwidth() (report.Bandwidth, error) {
 		}
 		if errors.Is(err, errQuiet) {
 			r.clock.stop(r.lastAt)
-			r.lost = r.iters*uint64(len(r.flows)) - r.arrived
+			r.lost += r.iters*uint64(len(r.flows)) - r.arrived
 			break
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -126,22 +127,12 @@ func (r *run) volley(k uint64) error {
 }
 
 // watchOctet polls the last octet of message k in this end's memory. Polling
-// the completion queue is what moves the device meanwhile; a peer that takes
-// its time is waited for asleep, and the device looks after itself.
+// the completion queue is what moves the device meanwhile.
 func (r *run) watchOctet(f *flow, k uint64) error {
 	off := r.layout.into(f.index) + r.size - 1
 	for i := 0; load(r.mem, off) != byte(k+1); i++ {
-		n := r.cq.Poll(r.wcs[:])
-		for j := range r.wcs[:n] {
-			if err := r.complete(&r.wcs[j]); err != nil {
-				return err
-			}
-		}
-		if r.ended.Load() {
-			return r.cause(r.ctx.Err())
-		}
-		if i >= patience {
-			time.Sleep(nap)
+		if err := r.glance(i >= patience); err != nil {
+			return err
 		}
 	}
 	f.recvd++
@@ -153,11 +144,36 @@ func (r *run) watchOctet(f *flow, k uint64) error {
 	return nil
 }
 
-// After patience polls, some 10 ms, one that polls memory sleeps between two.
+// After patience polls, a tenth of a second or so, one that polls memory leaves
+// the device to itself and looks every nap.
 const (
-	patience = 1 << 14
-	nap      = 100 * time.Microsecond
+	patience = 1 << 17
+	nap      = time.Millisecond
 )
+
+// glance takes the completions that there are, asleep for a nap if told to.
+func (r *run) glance(asleep bool) error {
+	var n int
+	if asleep {
+		ctx, cancel := context.WithTimeout(r.ctx, nap)
+		k, err := r.cq.Wait(ctx, r.wcs[:])
+		cancel()
+		if n = k; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return r.cause(err)
+		}
+	} else {
+		n = r.cq.Poll(r.wcs[:])
+	}
+	for i := range r.wcs[:n] {
+		if err := r.complete(&r.wcs[i]); err != nil {
+			return err
+		}
+	}
+	if r.ended.Load() {
+		return r.cause(r.ctx.Err())
+	}
+	return nil
+}
 
 // load reads an octet that the device may be writing. The race detector is not
 // told: memory is all that the two have in common here.

@@ -52,7 +52,8 @@ type run struct {
 	arrived uint64
 	counted uint64 // of these, what the clock measures
 	lastAt  time.Duration
-	lost    uint64 // messages that a run ended without
+	lost    uint64 // messages that the runs ended without
+	due     uint64 // messages that should have come in all runs
 	waits   bool   // for the first message
 	peak    *peak
 	stamp   func()
@@ -327,7 +328,7 @@ func (r *run) ready(size int) error {
 	c := r.cfg
 	r.size, r.iters = uint64(size), uint64(c.Iters)
 	r.moved.Store(0)
-	r.posted, r.sent, r.arrived, r.counted, r.lost = 0, 0, 0, 0, 0
+	r.posted, r.sent, r.arrived, r.counted = 0, 0, 0, 0
 	r.clock.reset()
 	r.peak = nil
 	if !c.NoPeak {
@@ -370,8 +371,7 @@ func (r *run) sayLost() {
 	if r.lost == 0 {
 		return
 	}
-	all := r.iters * uint64(len(r.flows))
-	r.out.Say(fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", all-r.lost, all, r.lost, r.cfg.Transport))
+	r.out.Say(fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", r.due-r.lost, r.due, r.lost, r.cfg.Transport))
 }
 
 func (r *run) writeJSON() (err error) {
