@@ -1,0 +1,50 @@
+package script
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// shifts put the scripts' PSN 100 where nothing wraps, where the PSN wraps
+// within the first message, at its first packet, and where its highest bit
+// turns. B33.
+var shifts = []uint32{0, 0xfffffe - 100, 0xffffff - 100, 0x7fffff - 100}
+
+func load(t testing.TB) (out []*Script) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.pkt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Parse(f, string(text))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Every script, on this module's engines.
+func TestScripts(t *testing.T) {
+	for _, s := range load(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(s.File), ".pkt"), func(t *testing.T) {
+			if len(s.Rules) == 0 || s.Title == "" {
+				t.Errorf("%s says no rule, or has no title", s.File)
+			}
+			for _, shift := range shifts {
+				if err := s.Run(Options{Shift: shift}); err != nil {
+					t.Fatalf("shifted by %#x: %v", shift, err)
+				}
+			}
+		})
+	}
+}

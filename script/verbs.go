@@ -1,0 +1,479 @@
+package script
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// verbsOf are the verbs of steps. Each reads its words and returns what the
+// step does.
+var verbsOf map[string]func(c *parser, a *args) action
+
+func init() {
+	verbsOf = map[string]func(c *parser, a *args) action{
+		"<":        (*parser).receive,
+		">":        (*parser).expect,
+		"quiet":    (*parser).quiet,
+		"post":     (*parser).post,
+		"recv":     (*parser).postRecv,
+		"cq":       (*parser).completion,
+		"mem":      func(c *parser, a *args) action { return c.memory(a, false) },
+		"set":      func(c *parser, a *args) action { return c.memory(a, true) },
+		"word":     func(c *parser, a *args) action { return c.word(a, false) },
+		"setword":  func(c *parser, a *args) action { return c.word(a, true) },
+		"state":    (*parser).state,
+		"modify":   (*parser).modify,
+		"event":    (*parser).event,
+		"count":    (*parser).count,
+		"link":     (*parser).link,
+		"withdraw": (*parser).withdraw,
+	}
+}
+
+func verbNames() []string { return slices.Sorted(maps.Keys(verbsOf)) }
+
+func (c *parser) receive(a *args) action {
+	p := c.parsePacket(a, true)
+	return func(r *runner) error {
+		b := r.encode(p)
+		r.record("<", b)
+		r.sub.Receive(r.now, b)
+		clear(b) // it was borrowed
+		return r.settle()
+	}
+}
+
+func (c *parser) expect(a *args) action {
+	p := c.parsePacket(a, false)
+	return func(r *runner) error {
+		got, err := r.nextPacket()
+		if err != nil {
+			return err
+		}
+		var q bth.Packet
+		if why := bth.Parse(got.octets, &q); why != trace.None {
+			return fmt.Errorf("what was sent is no packet: %v: % x", why, got.octets)
+		}
+		if d := r.diff(p, &q); d != "" {
+			return fmt.Errorf("got > %s\n\t%s", r.text(got.octets), d)
+		}
+		return nil
+	}
+}
+
+func (c *parser) quiet(*args) action {
+	return func(r *runner) error { return r.nothingSent() }
+}
+
+// operations are the opcodes of send requests by the names of scripts.
+var operations = map[string]verbs.WROpcode{
+	"send": verbs.WRSend, "send_imm": verbs.WRSendImm, "send_inv": verbs.WRSendInv, "write": verbs.WRWrite, "write_imm": verbs.WRWriteImm,
+	"read": verbs.WRRead, "cmp_swap": verbs.WRCmpSwap, "fetch_add": verbs.WRFetchAdd,
+}
+
+func (c *parser) post(a *args) action {
+	name := a.next("the operation")
+	w := verbs.SendWR{Flags: verbs.SendSignaled, RemoteQPN: c.s.attr.DestQPN, RemoteQKey: c.s.attr.QKey}
+	var ok bool
+	if w.Opcode, ok = operations[name]; !ok {
+		n, err := strconv.ParseUint(name, 0, 8)
+		if err != nil {
+			a.fail("there is no operation %s; there are %s", name, strings.Join(slices.Sorted(maps.Keys(operations)), " "))
+		}
+		w.Opcode = verbs.WROpcode(n)
+	}
+	w.ID, _ = a.num("id", 64)
+	n32 := func(key string, v *uint32) {
+		if n, ok := a.num(key, 32); ok {
+			*v = uint32(n)
+		}
+	}
+	n32("imm", &w.Imm)
+	n32("dest", &w.RemoteQPN)
+	n32("qkey", &w.RemoteQKey)
+	if inv, ok := a.num("inv", 32); ok {
+		w.Imm = uint32(inv)
+	}
+	w.CompareAdd, _ = a.num("add", 64)
+	if v, ok := a.num("compare", 64); ok {
+		w.CompareAdd = v
+	}
+	w.Swap, _ = a.num("swap", 64)
+	at := func(key string) (p place) {
+		if s, ok := a.str(key); ok {
+			var err error
+			if p, err = parsePlace(s); err != nil {
+				a.fail("%s: %v", key, err)
+			}
+			c.needRegion(a, p)
+		}
+		return p
+	}
+	va, rkey := at("va"), at("rkey")
+	list := c.sgl(a)
+	if a.flag("unsignaled") {
+		w.Flags &^= verbs.SendSignaled
+	}
+	if a.flag("fence") {
+		w.Flags |= verbs.SendFence
+	}
+	if a.flag("solicited") {
+		w.Flags |= verbs.SendSolicited
+	}
+	data, _ := a.bytes("data")
+	if a.flag("inline") {
+		w.Flags |= verbs.SendInline
+	} else if data != nil {
+		a.fail("data are for inline; others are in a region (set m+0 ...)")
+	}
+	refused := a.flag("refused")
+	return func(r *runner) error {
+		w := w
+		w.SGL, w.RemoteAddr, w.RKey = r.sgl(list), r.addr(va), r.key(rkey)
+		w.Inline = bytes.Clone(data)
+		err := r.sub.PostSend(r.now, &w)
+		clear(w.SGL) // the program's, again
+		clear(w.Inline)
+		return r.posted(err, refused)
+	}
+}
+
+func (c *parser) postRecv(a *args) action {
+	id, _ := a.num("id", 64)
+	list := c.sgl(a)
+	refused := a.flag("refused")
+	return func(r *runner) error {
+		w := verbs.RecvWR{ID: id, SGL: r.sgl(list)}
+		err := r.sub.PostRecv(r.now, &w)
+		clear(w.SGL)
+		return r.posted(err, refused)
+	}
+}
+
+// posted ends the posting of a work request.
+func (r *runner) posted(err error, refused bool) error {
+	switch {
+	case err == nil && refused:
+		return fmt.Errorf("it was not refused")
+	case err != nil && !refused:
+		return fmt.Errorf("refused: %w", err)
+	}
+	return r.settle()
+}
+
+// statuses are the completion statuses by verbs' names, without IBV_WC_.
+var statuses = map[string]verbs.WCStatus{
+	"SUCCESS": verbs.WCSuccess, "LOC_LEN_ERR": verbs.WCLocLenErr, "LOC_QP_OP_ERR": verbs.WCLocQPOpErr, "LOC_PROT_ERR": verbs.WCLocProtErr,
+	"WR_FLUSH_ERR": verbs.WCWRFlushErr, "MW_BIND_ERR": verbs.WCMWBindErr, "BAD_RESP_ERR": verbs.WCBadRespErr, "LOC_ACCESS_ERR": verbs.WCLocAccessErr,
+	"REM_INV_REQ_ERR": verbs.WCRemInvReqErr, "REM_ACCESS_ERR": verbs.WCRemAccessErr, "REM_OP_ERR": verbs.WCRemOpErr,
+	"RETRY_EXC_ERR": verbs.WCRetryExcErr, "RNR_RETRY_EXC_ERR": verbs.WCRNRRetryExcErr, "FATAL_ERR": verbs.WCFatalErr, "GENERAL_ERR": verbs.WCGeneralErr,
+}
+
+var completionOps = map[string]verbs.WCOpcode{
+	"send": verbs.WCSend, "write": verbs.WCWrite, "read": verbs.WCRead, "cmp_swap": verbs.WCCmpSwap, "fetch_add": verbs.WCFetchAdd,
+	"recv": verbs.WCRecv, "recv_write_imm": verbs.WCRecvWriteImm,
+}
+
+// nameOf returns the name of a value.
+func nameOf[V comparable](names map[string]V, v V) string {
+	for n, x := range names {
+		if x == v {
+			return n
+		}
+	}
+	return fmt.Sprint(v)
+}
+
+func (c *parser) completion(a *args) action {
+	queue := a.next("send or recv")
+	if queue != "send" && queue != "recv" {
+		a.fail("cq send or cq recv, not cq %s", queue)
+	}
+	status, checks := verbs.WCSuccess, []func(w *Completion) string{}
+	for name, s := range statuses {
+		if a.flag(name) {
+			status = s
+		}
+	}
+	a.asked = nil // sixteen names in another order each time help nobody
+	number := func(key string, bits int, get func(w *Completion) uint64) {
+		if n, ok := a.num(key, bits); ok {
+			checks = append(checks, func(w *Completion) string {
+				if g := get(w); g != n {
+					return fmt.Sprintf("%s is %#x, not %#x", key, g, n)
+				}
+				return ""
+			})
+		}
+	}
+	number("id", 64, func(w *Completion) uint64 { return w.ID })
+	number("len", 32, func(w *Completion) uint64 { return uint64(w.ByteLen) })
+	number("vendor", 32, func(w *Completion) uint64 { return uint64(w.VendorErr) })
+	number("srcqp", 24, func(w *Completion) uint64 { return uint64(w.SrcQP) })
+	imm, hasImm := a.num("imm", 32)
+	if name, ok := a.str("op"); ok {
+		op, known := completionOps[name]
+		if !known {
+			a.fail("op=%s: there are %s", name, strings.Join(slices.Sorted(maps.Keys(completionOps)), " "))
+		}
+		checks = append(checks, func(w *Completion) string {
+			if w.Opcode != op {
+				return "op is " + nameOf(completionOps, w.Opcode)
+			}
+			return ""
+		})
+	}
+	if name, ok := a.str("reason"); ok {
+		why, known := reasonNamed(name)
+		if !known {
+			a.fail("reason=%s: no reason of package trace has this name", name)
+		}
+		checks = append(checks, func(w *Completion) string {
+			if w.Reason != why {
+				return "reason is " + w.Reason.String()
+			}
+			return ""
+		})
+	}
+	solicited := a.flag("solicited")
+	return func(r *runner) error {
+		w, err := r.nextCompletion(queue)
+		if err != nil {
+			return err
+		}
+		var bad []string
+		if w.Status != status {
+			bad = append(bad, "status is "+nameOf(statuses, w.Status))
+		}
+		for _, f := range checks {
+			if s := f(&w); s != "" {
+				bad = append(bad, s)
+			}
+		}
+		if w.Status == verbs.WCSuccess && queue == "recv" {
+			if got := w.Flags&verbs.WCWithImm != 0; got != hasImm || got && uint64(w.Imm) != imm {
+				bad = append(bad, fmt.Sprintf("immediate data: %v, %#x", got, w.Imm))
+			}
+			if w.Solicited != solicited {
+				bad = append(bad, fmt.Sprintf("solicited is %v", w.Solicited))
+			}
+		}
+		if len(bad) > 0 {
+			return fmt.Errorf("got %s\n\t%s", completionText(queue, &w), strings.Join(bad, ", "))
+		}
+		return nil
+	}
+}
+
+func completionText(queue string, w *Completion) string {
+	s := fmt.Sprintf("cq %s %s id=%d op=%s", queue, nameOf(statuses, w.Status), w.ID, nameOf(completionOps, w.Opcode))
+	if w.Status == verbs.WCSuccess {
+		s += fmt.Sprintf(" len=%d", w.ByteLen)
+	} else {
+		s += " reason=" + w.Reason.String()
+	}
+	return s
+}
+
+// where takes the place that mem, set, word and setword begin with.
+func (c *parser) where(a *args) place {
+	p, err := parsePlace(a.next("a place such as m+16"))
+	if err != nil {
+		a.fail("%v", err)
+	}
+	if p.region == "" {
+		a.fail("a place in a region, such as m+16, please")
+	}
+	c.needRegion(a, p)
+	return p
+}
+
+// memory compares or sets octets.
+func (c *parser) memory(a *args, set bool) action {
+	p := c.where(a)
+	b, err := parseBytes(a.next("octets such as 0102 or 5a*16"))
+	if err != nil {
+		a.fail("%v", err)
+	}
+	return func(r *runner) error {
+		m, err := r.memory(p, len(b))
+		switch {
+		case err != nil:
+			return err
+		case set:
+			copy(m, b)
+		case !bytes.Equal(m, b):
+			return fmt.Errorf("memory differs: %s", firstDiff(m, b))
+		}
+		return nil
+	}
+}
+
+// word compares or sets 8 octets in the host's order.
+func (c *parser) word(a *args, set bool) action {
+	p := c.where(a)
+	s := a.next("a number")
+	v, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		a.fail("%s is not a number of 64 bits", s)
+	}
+	return func(r *runner) error {
+		m, err := r.memory(p, 8)
+		if err != nil {
+			return err
+		}
+		if set {
+			binary.NativeEndian.PutUint64(m, v)
+		} else if got := binary.NativeEndian.Uint64(m); got != v {
+			return fmt.Errorf("the word is %#x", got)
+		}
+		return nil
+	}
+}
+
+func (c *parser) state(a *args) action {
+	name := a.next("a state")
+	want, ok := stateNamed(name)
+	if !ok {
+		a.fail("%s is no state; there are RESET INIT RTR RTS SQD SQE ERR", name)
+	}
+	return func(r *runner) error {
+		if got := r.seen.State; got != want {
+			return fmt.Errorf("state is %v", got)
+		}
+		return nil
+	}
+}
+
+// need are the attributes that a transition takes from the qp line.
+var need = map[verbs.QPType]map[[2]verbs.QPState]verbs.AttrMask{
+	verbs.RC: {
+		{verbs.StateReset, verbs.StateInit}: verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrAccess,
+		{verbs.StateInit, verbs.StateRTR}:   verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN | verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer | verbs.AttrFlowControl,
+		{verbs.StateRTR, verbs.StateRTS}:    verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrSQPSN | verbs.AttrMaxRdAtomic,
+	},
+	verbs.UC: {
+		{verbs.StateReset, verbs.StateInit}: verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrAccess,
+		{verbs.StateInit, verbs.StateRTR}:   verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN,
+		{verbs.StateRTR, verbs.StateRTS}:    verbs.AttrSQPSN,
+	},
+	verbs.UD: {
+		{verbs.StateReset, verbs.StateInit}: verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrQKey,
+		{verbs.StateRTR, verbs.StateRTS}:    verbs.AttrSQPSN,
+	},
+}
+
+func (c *parser) modify(a *args) action {
+	q := c.s.attr
+	var m verbs.AttrMask
+	for i := range attrs {
+		if attrs[i].parse(a, &q) {
+			m |= attrs[i].mask
+		}
+	}
+	if name, ok := a.str("state"); ok {
+		if q.State, ok = stateNamed(name); !ok {
+			a.fail("%s is no state", name)
+		}
+		m |= verbs.AttrState
+	}
+	only, refused := a.flag("only"), a.flag("refused")
+	return func(r *runner) error {
+		m := m
+		if !only {
+			m |= need[r.setup.Type][[2]verbs.QPState{r.seen.State, q.State}]
+		}
+		err := r.modify(q, m)
+		switch {
+		case err == nil && refused:
+			return fmt.Errorf("it was not refused")
+		case err != nil && !refused:
+			return fmt.Errorf("refused: %w", err)
+		}
+		return r.settle()
+	}
+}
+
+var eventNames = map[string]verbs.EventType{
+	"COMM_EST": verbs.EventCommEst, "SQ_DRAINED": verbs.EventSQDrained, "FATAL": verbs.EventQPFatal, "REQ_ERR": verbs.EventQPReqErr,
+	"ACCESS_ERR": verbs.EventQPAccessErr, "LAST_WQE": verbs.EventLastWQE,
+}
+
+func (c *parser) event(a *args) action {
+	var want []string
+	for _, name := range a.rest() {
+		if _, ok := eventNames[name]; !ok && name != "none" {
+			a.fail("there is no event %s; there are %s, and none", name, strings.Join(slices.Sorted(maps.Keys(eventNames)), " "))
+		}
+		if name != "none" {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	return func(r *runner) error {
+		var got []string
+		for _, e := range r.events {
+			got = append(got, nameOf(eventNames, e))
+		}
+		r.events = nil
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("events are %v", got)
+		}
+		return nil
+	}
+}
+
+func (c *parser) count(a *args) action {
+	want := map[trace.Reason]uint64{}
+	for i := range a.words {
+		w := &a.words[i]
+		why, known := reasonNamed(w.key)
+		n, err := strconv.ParseUint(w.val, 0, 64)
+		if w.used = true; !known || err != nil {
+			a.fail("%s=%s: a counter of package trace and a number, please", w.key, w.val)
+		}
+		want[why] = n
+	}
+	if len(want) == 0 {
+		a.fail("count what?")
+	}
+	return func(r *runner) error {
+		for _, why := range slices.Sorted(maps.Keys(want)) {
+			if got := r.seen.Counts[why]; got != want[why] {
+				return fmt.Errorf("%v is %d", why, got)
+			}
+		}
+		return nil
+	}
+}
+
+func (c *parser) link(a *args) action {
+	s, limit := a.next("a number of packets, or open"), -1
+	if s != "open" {
+		n, err := strconv.ParseUint(s, 0, 16)
+		if err != nil {
+			a.fail("%s is not a number of packets, nor open", s)
+		}
+		limit = int(n)
+	}
+	return func(r *runner) error {
+		r.budget = limit
+		return r.settle()
+	}
+}
+
+func (c *parser) withdraw(a *args) action {
+	p := place{region: a.next("a region")}
+	c.needRegion(a, p)
+	return func(r *runner) error { return r.setup.MRs.Deregister(r.regions[p.region].Key) }
+}
