@@ -62,6 +62,79 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// TestNoAllocationsDatagrams: neither do datagrams, to one or to a group, over
+// several shards, into a queue pair's own requests or shared ones.
+func TestNoAllocationsDatagrams(t *testing.T) {
+	for _, c := range []mem.Config{{}, {Single: true}, {HideIDs: true}, {Shards: 2}} {
+		as, bs, err := mem.Pair(c, c)
+		require.NoError(t, err)
+		var now int64
+		manual := func(c *Config) { c.Manual, c.Clock = true, func() int64 { return now } }
+		a, b := open(t, as, there, manual), open(t, bs, here, manual)
+		defer a.close()
+		defer b.close()
+		qa := a.datagrams(verbs.QPConfig{})
+		srq, err := b.pd.CreateSRQ(verbs.SRQConfig{MaxWR: 512})
+		require.NoError(t, err)
+		far := b.newCQ(verbs.CQConfig{Vector: len(bs) - 1})
+		cqs := []*verbs.CQ{a.newCQ(verbs.CQConfig{}), b.cq, b.cq, far, far}
+		qs := []*verbs.QP{
+			a.datagrams(verbs.QPConfig{SendCQ: a.cq, RecvCQ: cqs[0]}),
+			b.datagrams(verbs.QPConfig{}), b.datagrams(verbs.QPConfig{SRQ: srq, SendCQ: b.cq, RecvCQ: b.cq}),
+			b.datagrams(verbs.QPConfig{SendCQ: far, RecvCQ: far}), b.datagrams(verbs.QPConfig{SRQ: srq, SendCQ: far, RecvCQ: far}),
+		}
+		var wrs []verbs.SendWR
+		for _, q := range qs {
+			require.NoError(t, q.AttachMulticast(verbs.GIDOf(group)))
+			to := b
+			if q == qs[0] {
+				to = a
+			}
+			for _, n := range []int{0, 64, 2000} {
+				wrs = append(wrs, a.to(0, a.ah(to.addr), q.QPN(), n))
+			}
+		}
+		wrs = append(wrs, a.to(0, a.ah(group), 0xffffff, 100), a.to(0, a.ah(group), 0xffffff, 1000))
+		room := []verbs.RecvWR{{SGL: []verbs.SGE{b.mr.SGE(4096, 40), b.mr.SGE(8192, 2100)}}}
+		here := []verbs.RecvWR{{SGL: []verbs.SGE{a.mr.SGE(4096, 2140)}}}
+		const each = 5 // three of its own and two of the group
+		var wc [32]verbs.WC
+		poll := func(cq *verbs.CQ) int {
+			n := cq.Poll(wc[:])
+			for i := range wc[:n] {
+				if wc[i].Status != verbs.WCSuccess {
+					t.Fatal(wc[i].Err())
+				}
+			}
+			return n
+		}
+		round := func() {
+			for range each {
+				_, _ = qs[0].PostRecv(here)
+				_, _ = qs[1].PostRecv(room)
+				_, _ = qs[3].PostRecv(room)
+				_, _ = srq.PostRecv(room)
+				_, _ = srq.PostRecv(room)
+			}
+			_, _ = qa.PostSend(wrs)
+			left := len(wrs) + each*len(qs)
+			for turns := 0; left > 0 && turns < 1000; turns++ {
+				now += 1000
+				for i := range as {
+					a.nic.Step(i, now)
+					b.nic.Step(i, now)
+				}
+				left -= poll(a.cq) + poll(cqs[0]) + poll(b.cq) + poll(far)
+			}
+			if left != 0 {
+				t.Fatalf("%d completions are missing", left)
+			}
+		}
+		round()
+		require.Zero(t, testing.AllocsPerRun(50, round))
+	}
+}
+
 // TestNoAllocationsWaiting: neither does a NIC with its own goroutines, when
 // the program polls.
 func TestNoAllocationsWaiting(t *testing.T) {

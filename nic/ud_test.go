@@ -243,8 +243,12 @@ func TestAVFrom(t *testing.T) {
 		src, dst netip.Addr
 		want     int // GID index
 	}{
-		{there, here, 1}, {there, group, 1}, {peer6, six, 2}, {peer6, netip.MustParseAddr("ff0e::1"), 2},
-		{peerLocal6, local6, 0}, {peerLocal6, netip.MustParseAddr("ff02::1"), 0},
+		{there, here, 1},
+		{there, group, 1},
+		{peer6, six, 2},
+		{peer6, netip.MustParseAddr("ff0e::1"), 2},
+		{peerLocal6, local6, 0},
+		{peerLocal6, netip.MustParseAddr("ff02::1"), 0},
 	} {
 		d := wire.Datagram{Src: c.src, Dst: c.dst, TOS: 0x6b, TTL: 3, FlowLabel: 0x12345}
 		var grh [verbs.GRHLen]byte

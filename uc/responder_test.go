@@ -37,8 +37,10 @@ var sequences = []struct {
 	{name: "SEND of two packets", in: []in{{op: sendFirst, off: 0, n: 256}, {op: sendLast, off: 1, n: 1}}, done: "r1 ok/257"},
 	{name: "SEND of three packets", in: []in{{op: sendFirst, off: 0, n: 256}, {op: sendMiddle, off: 1, n: 256}, {op: sendLastImm, off: 2, n: 88}}, done: "r1 ok/600i"},
 	{name: "zero length of everything", in: []in{
-		{op: sendOnly, off: 0}, {op: writeOnly, off: 1, change: func(_ *raw, p *bth.Packet) { p.RKey, p.VA = 0, 1 }},
-		{op: writeOnlyImm, off: 2, change: func(_ *raw, p *bth.Packet) { p.RKey = 5 }}, {op: sendOnlyImm, off: 3},
+		{op: sendOnly, off: 0},
+		{op: writeOnly, off: 1, change: func(_ *raw, p *bth.Packet) { p.RKey, p.VA = 0, 1 }},
+		{op: writeOnlyImm, off: 2, change: func(_ *raw, p *bth.Packet) { p.RKey = 5 }},
+		{op: sendOnlyImm, off: 3},
 	}, recv: 3, done: "r1 ok/0, r2 ok/0i, r3 ok/0i"},
 
 	{name: "gap in the middle", in: []in{{op: sendFirst, off: 0, n: 256}, {op: sendLast, off: 2, n: 5}, {op: sendOnly, off: 3, n: 7}}, done: "r1 ok/7", lost: 1, want: enginetest.Counts{trace.DropOutOfOrder: 1}},
@@ -106,7 +108,8 @@ var sequences = []struct {
 
 	{name: "wrong rkey", in: []in{
 		{op: writeOnly, off: 0, n: 4, change: func(_ *raw, p *bth.Packet) { p.RKey ^= 1 }},
-		{op: writeFirst, off: 1, n: 256, change: func(_ *raw, p *bth.Packet) { p.RKey, p.DMALen = 0, 300 }}, {op: writeLastImm, off: 2, n: 44},
+		{op: writeFirst, off: 1, n: 256, change: func(_ *raw, p *bth.Packet) { p.RKey, p.DMALen = 0, 300 }},
+		{op: writeLastImm, off: 2, n: 44},
 		{op: writeOnlyImm, off: 3, n: 4, change: func(_ *raw, p *bth.Packet) { p.RKey ^= 1 << 31 }},
 	}, want: enginetest.Counts{trace.FailAccess: 3, trace.DropMessage: 1}},
 	{name: "out of range", in: []in{
