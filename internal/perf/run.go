@@ -34,7 +34,8 @@ type run struct {
 	port   verbs.PortAttr
 	layout layout
 
-	parent context.Context
+	parent context.Context // of the whole test
+	abort  context.CancelCauseFunc
 	ctx    context.Context // of the run of one size
 	end    context.CancelCauseFunc
 	ended  atomic.Bool // ctx is
@@ -70,7 +71,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	r := &run{cfg: &cfg, dev: cfg.Device, parent: ctx, began: time.Now()}
+	r := &run{cfg: &cfg, dev: cfg.Device, began: time.Now()}
+	r.parent, r.abort = context.WithCancelCause(ctx)
+	defer r.abort(nil)
 	if r.dev != nil {
 		if err := r.suits(); err != nil {
 			return err
@@ -240,7 +243,9 @@ func (r *run) passive() error {
 			return err
 		}
 	}
+	stop := r.watchServed()
 	b, told, err := r.conn.Finish(oob.BWReport{})
+	stop()
 	if r.unfinished(err) {
 		return err
 	}
@@ -347,13 +352,10 @@ func (r *run) ready(size int) error {
 	}
 	for i := range r.boxes {
 		in := &r.boxes[i]
-		in.ring = r.ring(r.mr.Addr()+r.layout.into(i), r.depthOf(in), true)
+		in.ring = r.ring(r.mr.Addr()+r.layout.into(i), c.RxDepth, true)
 		in.sge[0].Length = uint32(in.ring.stride)
-		in.limit = in.taken + r.iters*uint64(c.QPs/len(r.boxes))
-		if in.limit < in.armed {
-			in.limit = in.armed
-		}
-		in.depth = uint64(r.depthOf(in))
+		in.limit = max(in.armed, in.taken+r.iters*uint64(c.QPs/len(r.boxes)))
+		in.depth = uint64(c.RxDepth)
 		if c.Check && !c.WriteImm {
 			in.depth = min(in.depth, in.ring.slots)
 		}
@@ -363,8 +365,6 @@ func (r *run) ready(size int) error {
 	}
 	return nil
 }
-
-func (r *run) depthOf(*inbox) int { return r.cfg.RxDepth }
 
 // sayLost tells what UC and UD lost.
 func (r *run) sayLost() {

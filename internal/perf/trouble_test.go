@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -121,6 +122,38 @@ func TestSilentPeer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStoppedClient: an end that only serves its memory notices a client that
+// is stopped with its connection open.
+func TestStoppedClient(t *testing.T) {
+	for _, k := range []oob.Kind{oob.WriteBW, oob.ReadLat, oob.AtomicBW} {
+		bubble(t, "", func(w *world) {
+			s, c := w.configs(k, func(*Config) {})
+			server := w.start(w.t.Context(), s)
+			ctx, cancel := context.WithCancel(w.t.Context())
+			defer cancel()
+			c.Out = &stopper{ctx: ctx}
+			client := make(chan error, 1)
+			go func() { client <- Run(ctx, c) }()
+			start := time.Now()
+			require.ErrorContains(t, <-server.done, "is the peer stopped?")
+			require.Less(t, time.Since(start), 2*s.Timeout)
+			cancel()
+			require.Error(t, <-client)
+		})
+	}
+}
+
+// stopper is the output of a program that is stopped when it has printed the
+// head of its table.
+type stopper struct{ ctx context.Context }
+
+func (s *stopper) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("#bytes")) {
+		<-s.ctx.Done()
+	}
+	return len(b), nil
 }
 
 // TestMismatch: ends that were started differently tell, instead of measuring

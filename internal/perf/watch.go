@@ -94,6 +94,44 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
+// watchServed ends the test when no request comes to this end's memory for
+// Config.Timeout, until the function that it returns is called. TCP notices a
+// host that is down, but not a program that is stopped.
+func (r *run) watchServed() (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(max(min(r.cfg.Timeout/8, time.Second), time.Millisecond))
+		defer t.Stop()
+		came, last := r.served(), time.Now()
+		for {
+			select {
+			case <-over:
+				return
+			case now := <-t.C:
+				if n := r.served(); n != came {
+					came, last = n, now
+				}
+				if silent := now.Sub(last); silent > r.cfg.Timeout {
+					r.abort(fmt.Errorf("no request came for %v, after %d of them: is the peer stopped?", silent.Round(100*time.Millisecond), came))
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(over); <-done }
+}
+
+// served counts the packets of requests that came.
+func (r *run) served() (n uint64) {
+	for i := range r.flows {
+		if s, err := r.flows[i].qp.Stats(); err == nil {
+			n += s["rcvd_requests"]
+		}
+	}
+	return n
+}
+
 // takes reports whether messages arrive at this end.
 func (r *run) takes() bool {
 	c := r.cfg
