@@ -51,7 +51,8 @@ func ProbeSegmentation(a netip.Addr, scope uint32) (int, error) {
 }
 
 // PathMTU returns the kernel's idea of the path MTU from src to dst, in octets
-// of IP packet.
+// of IP packet. A multicast destination needs the interface it is sent from in
+// scope.
 func PathMTU(src, dst netip.Addr, scope uint32) (int, error) {
 	fd, err := UDPSocket(dst)
 	if err != nil {
@@ -60,6 +61,11 @@ func PathMTU(src, dst netip.Addr, scope uint32) (int, error) {
 	defer Close(fd)
 	if err := Bind(fd, netip.AddrPortFrom(src, 0), scope); err != nil {
 		return 0, err
+	}
+	if dst.Is6() && dst.IsMulticast() {
+		if err := SetMulticastInterface(fd, int(scope)); err != nil {
+			return 0, err
+		}
 	}
 	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: 9, Addr: dst.As16(), ZoneId: scope}
 	level, opt := unix.IPPROTO_IPV6, unix.IPV6_MTU

@@ -245,6 +245,20 @@ func TestTooLarge(t *testing.T) {
 		a, b netip.Addr
 		size int
 	}{{testbed.A4, testbed.B4, 4112 + 28}, {testbed.A6, testbed.B6, 4112 + 48}} {
+		for _, group := range []netip.Addr{group4, group6, groupLink} {
+			if group.Is4() != c.a.Is4() {
+				continue
+			}
+			l := openIn(t, p.A, Config{Addrs: []netip.Addr{c.a}})
+			f := groupFlow(t, l, p.A, c.a, group)
+			b := wire.NewBurst()
+			fill(b, f, shape{1, 4112, 4112}, 1, rand.New(rand.NewPCG(40, 41)), l.Info().IDs)
+			p.A.Do(func() {
+				_, err := l.Send([]*wire.Burst{b})
+				require.ErrorContains(t, err, fmt.Sprintf("a packet of %d octets, the path takes 1500", c.size))
+			})
+			require.NoError(t, l.Close())
+		}
 		for _, segs := range []int{1, 3} {
 			b := openIn(t, p.B, Config{Addrs: []netip.Addr{c.b}})
 			p.A.Do(func() {

@@ -18,7 +18,7 @@ import (
 type pool struct {
 	local  netip.Addr // without zone
 	scope  uint32
-	out    int // index of the interface that has local, for multicast; 0 when not known
+	out    uint32 // index of the interface that has local, for multicast; 0 when not known
 	sndbuf int
 
 	mu    sync.Mutex // opening
@@ -75,7 +75,7 @@ func newPool(a netip.Addr, sndbuf int) (*pool, error) {
 	scope, err := Scope(a)
 	p := &pool{local: a.WithZone(""), scope: scope, sndbuf: sndbuf}
 	if ifc, err := hostnet.InterfaceWith(a); err == nil {
-		p.out = ifc.Index
+		p.out = uint32(ifc.Index)
 	}
 	return p, err
 }
@@ -136,7 +136,7 @@ func (p *pool) prepare(fd int, want uint16) (uint16, error) {
 		return 0, err
 	}
 	if p.local.Is6() && p.out != 0 {
-		if err := sys.SetMulticastInterface(fd, p.out); err != nil {
+		if err := sys.SetMulticastInterface(fd, int(p.out)); err != nil {
 			return 0, err
 		}
 	}
@@ -167,8 +167,14 @@ func (p *pool) close() {
 	}
 }
 
-// scopeOf returns the interface index for a flow's destination.
-func (p *pool) scopeOf(f *wire.Flow) uint32 { return scopeOf(p.scope, f) }
+// scopeOf returns the interface index for a flow's destination, if one is
+// needed.
+func (p *pool) scopeOf(f *wire.Flow) uint32 {
+	if s := scopeOf(p.scope, f); s != 0 || !f.Dst.IsMulticast() {
+		return s
+	}
+	return p.out
+}
 
 func scopeOf(local uint32, f *wire.Flow) uint32 {
 	if f.Scope != 0 || !f.Dst.IsLinkLocalUnicast() && !f.Dst.IsLinkLocalMulticast() {
