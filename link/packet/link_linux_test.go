@@ -8,11 +8,13 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// families are the two address pairs of a testbed pair.
-var families = []struct {
+type family struct {
 	name string
 	a, b netip.Addr
-}{{"IPv4", testbed.A4, testbed.B4}, {"IPv6", testbed.A6, testbed.B6}}
+}
+
+// families are the two address pairs of a testbed pair.
+var families = []family{{"IPv4", testbed.A4, testbed.B4}, {"IPv6", testbed.A6, testbed.B6}}
 
 // TestSuperPackets: bursts arrive whole with their segment size, whatever
 // their shape, in both directions.
@@ -194,7 +196,8 @@ func TestNoAllocations(t *testing.T) {
 	p := testbed.NewPair(t, 9000)
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
 	const runs = 10
-	for _, f := range families {
+	joinGroup(t, group4, b)
+	for _, f := range append(families, family{"group", testbed.A4, group4}) {
 		bu := burst(a, flow(t, a, f.a, f.b), 0x11, 4, 1024)
 		for range runs + 1 { // AllocsPerRun warms up with one
 			send(t, a, bu)

@@ -257,6 +257,34 @@ func TestGroupOnLoopback(t *testing.T) {
 	require.Zero(t, n)
 }
 
+// TestGroupNoAllocations: sending to a group and receiving from it do not
+// allocate.
+func TestGroupNoAllocations(t *testing.T) {
+	l := mustOpen(t, Config{Addrs: []netip.Addr{v4a}})[0]
+	require.NoError(t, l.JoinGroup(group4))
+	b := wire.NewBurst()
+	fill(b, flow(t, l, v4a, group4, 0xc008), shape{3, 1040, 80}, 0xffffff, rand.New(rand.NewPCG(42, 43)), l.Info().IDs)
+	bs, ds, got := []*wire.Burst{b}, make([]wire.Datagram, 4), 0
+	require.Zero(t, testing.AllocsPerRun(50, func() {
+		if n, err := l.Send(bs); n != 3 || err != nil {
+			t.Fatal(n, err)
+		}
+		for range 3 { // each socket in turn
+			n, err := l.Recv(ds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range ds[:n] {
+				got += ds[i].Segments()
+			}
+		}
+		if err := l.Wait(0); err != nil {
+			t.Fatal(err)
+		}
+	}))
+	require.Equal(t, 51*3, got)
+}
+
 // TestGroupWait: Wait ends for a group joined while it waits, and a link that
 // is closed has left its groups.
 func TestGroupWait(t *testing.T) {
