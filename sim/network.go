@@ -104,17 +104,17 @@ func (n *network) leave(l *lane, g netip.Addr) {
 	}
 }
 
-// send breaks a burst up as tx faults and Config.Single demand, and puts its
-// pieces on the line. What no fault touches stays together.
-func (n *Node) send(b *wire.Burst) {
+// send breaks the first k segments of a burst up as tx faults and Config.Single
+// demand, and puts the pieces on the line. What no fault touches stays together.
+func (n *Node) send(b *wire.Burst, k int) {
 	f := b.Flow
 	d := datagram{Datagram: wire.Datagram{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, TOS: f.TOS, TTL: f.TTL}}
-	n.sim.net.counts.Sent += uint64(b.Len())
+	n.sim.net.counts.Sent += uint64(k)
 	if f.Src.Is4() && !n.sim.cfg.HideIDs {
 		d.IDKnown, d.Flags = true, wire.FlagDF
 	}
 	var run *event // clean segments so far
-	for i := range b.Segs {
+	for i := range k {
 		if run == nil {
 			run = n.sim.events.get(b.Bytes())
 			run.d = d

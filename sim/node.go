@@ -167,19 +167,54 @@ func (l *lane) Recv(ds []wire.Datagram) (int, error) {
 	return n, nil
 }
 
-// Send puts bursts on the line.
+// Send puts bursts on the line, as far as its queue has room.
 func (l *lane) Send(bs []*wire.Burst) (int, error) {
 	if l.down {
 		return 0, link.ErrClosed
 	}
 	n := 0
 	for _, b := range bs {
-		n += b.Len()
-		l.stats.TxPackets += uint64(b.Len())
-		l.stats.TxBytes += uint64(b.Bytes())
-		l.node.send(b)
+		k := l.node.fits(b)
+		if k > 0 {
+			n += k
+			l.stats.TxPackets += uint64(k)
+			for _, s := range b.Segs[:k] {
+				l.stats.TxBytes += uint64(s.Len)
+			}
+			l.node.send(b, k)
+		}
+		if k < b.Len() {
+			l.stats.TxShort++
+			l.stepAt(l.node.roomAt(b.Segs[k].Len))
+			break
+		}
 	}
 	return n, nil
+}
+
+// fits returns how many segments of a burst the queue of the line has room for.
+// A packet that is longer than the queue is taken when it is empty.
+func (n *Node) fits(b *wire.Burst) int {
+	c := &n.sim.cfg
+	if c.Queue == 0 {
+		return b.Len()
+	}
+	waiting := max(0, n.line-n.sim.now) * c.Rate / (8 * 1e9)
+	for k, s := range b.Segs {
+		if waiting > 0 && waiting+int64(s.Len) > int64(c.Queue) {
+			return k
+		}
+		waiting += int64(s.Len)
+	}
+	return b.Len()
+}
+
+// roomAt returns when half of the line's queue will be empty and a packet of so
+// many octets fits: later than now.
+func (n *Node) roomAt(octets int) int64 {
+	c := &n.sim.cfg
+	left := max(0, min(c.Queue/2, c.Queue-octets))
+	return max(n.sim.now+1, n.line-int64(left)*8*1e9/c.Rate)
 }
 
 // Wait is never called: a manual NIC does not wait.

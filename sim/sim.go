@@ -25,6 +25,10 @@ type Config struct {
 	// Rate is what the line from each node carries, in bits a second, BTH to
 	// ICRC. (No limit.)
 	Rate int64
+	// Queue is how many octets wait for the line from each node at most: a
+	// port whose queue is full takes no more packets until half of it is sent,
+	// as a socket whose send buffer is full. It needs a Rate. (No limit.)
+	Queue int
 	// Faults are rules that each node's traffic is broken by; tx is what it
 	// sends, rx what it receives.
 	Faults string
@@ -56,6 +60,9 @@ func New(cfg Config) (*Sim, error) {
 	}
 	if cfg.MTU == 0 {
 		cfg.MTU = DefaultMTU
+	}
+	if cfg.Queue < 0 || cfg.Queue > 0 && cfg.Rate == 0 {
+		return nil, fmt.Errorf("sim: a Queue of %d octets with a Rate of %d; a queue needs a line with a rate", cfg.Queue, cfg.Rate)
 	}
 	rules, err := fault.Parse(cfg.Faults)
 	if err != nil {

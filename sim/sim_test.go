@@ -173,6 +173,8 @@ func TestHeap(t *testing.T) {
 func TestErrors(t *testing.T) {
 	_, err := New(Config{Faults: "explode"})
 	require.ErrorContains(t, err, "faults")
+	_, err = New(Config{Queue: 1000})
+	require.ErrorContains(t, err, "a queue needs a line with a rate")
 	s, a, b := two(t, Config{})
 	_, err = s.Add(NodeConfig{Faults: "explode"})
 	require.ErrorContains(t, err, "faults")

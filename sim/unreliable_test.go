@@ -13,6 +13,7 @@ var lossy = []struct {
 }{
 	{"clean", Config{}},
 	{"slow", Config{Rate: 1e9, Latency: 100 * time.Microsecond}},
+	{"queue", Config{Rate: 1e9, Queue: 5000}},
 	{"hidden", Config{Single: true, HideIDs: true}},
 	{"drop", Config{Faults: "drop 1%"}},
 	{"dup", Config{Faults: "tx dup 3%"}},
@@ -55,12 +56,11 @@ func TestDatagrams(t *testing.T) {
 func TestMixed(t *testing.T) {
 	for _, c := range lossy {
 		switch c.name {
-		case "clean", "everything", "everything-hidden":
+		case "queue", "everything", "everything-hidden":
 		default:
 			continue
 		}
-		c.cfg.Rate = 10e9
-		c.cfg.MTU = 1500
+		c.cfg.Rate, c.cfg.MTU = max(c.cfg.Rate, 1e9), 1500
 		seeds(t, c.name, c.cfg, func(w *world) {
 			for i := range w.hosts {
 				a, b := w.hosts[i], w.hosts[(i+1)%len(w.hosts)]

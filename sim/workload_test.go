@@ -327,6 +327,7 @@ func TestWorkload(t *testing.T) {
 	}{
 		{"clean", Config{}},
 		{"slow", Config{Rate: 1e9, Latency: 100 * time.Microsecond}},
+		{"queue", Config{Rate: 1e9, Queue: 20000}},
 		{"single", Config{Single: true}},
 		{"hidden", Config{Single: true, HideIDs: true}},
 		{"drop", Config{Faults: "drop 1%"}},

@@ -58,6 +58,7 @@ func (w *world) add(h *host, q *verbs.QP, e end) {
 // have two shards, every other pair of seeds shared receive queues.
 func seeds(t *testing.T, name string, cfg Config, start func(*world)) {
 	t.Run(name, func(t *testing.T) {
+		t.Parallel()
 		first, n := uint64(1), *runsFlag
 		if *seedFlag != 0 {
 			first, n = *seedFlag, 1
@@ -163,12 +164,13 @@ func (w *world) watch(p Packet) {
 // that reached one is broken, as that counts, or reached its queue pair.
 func (w *world) account() {
 	c := w.s.Counts()
-	var sent, rcvd uint64
+	var sent, rcvd, short uint64
 	for _, h := range w.hosts {
 		m, err := h.node.Ctx.Counters()
 		require.NoError(w.t, err)
 		sent += m["sent_pkts"]
 		rcvd += m["link_rx_packets"]
+		short += m["link_tx_short"]
 		require.Equal(w.t, h.broken, m["icrc_error"]+m["icrc_id_window"], "broken packets of %s", h.node.Addr)
 		for _, r := range []trace.Reason{
 			trace.DropShort, trace.DropOpcode, trace.DropTVer, trace.DropQPN, trace.DropClass, trace.DropState, trace.DropAddress,
@@ -180,6 +182,7 @@ func (w *world) account() {
 	}
 	require.Equal(w.t, Counts{Sent: sent, Copied: c.Copied, Lost: c.Lost, Arrived: sent + c.Copied - c.Lost}, c)
 	require.Equal(w.t, c.Arrived, rcvd)
+	require.Equal(w.t, w.s.cfg.Queue > 0, short > 0, "ports that took less than was offered")
 }
 
 // octets says where two runs of octets differ.
