@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gorxe/gorxe/interop/peer"
 	"github.com/gorxe/gorxe/interop/rig"
@@ -28,6 +29,8 @@ type order struct {
 	Guest int // its number
 	SGID  int // of the guest, for the case's family
 	Host  int // our number
+
+	Listen bool // be the other process of the case
 }
 
 // answer is what an agent says in the end.
@@ -67,6 +70,11 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	if err := unprivileged(); o.Case.Link == linkUDP && err != nil {
 		return err
 	}
+	if o.Listen {
+		var err error
+		a.Note, err = listen(ctx, o)
+		return err
+	}
 	run, ok := procedures[o.Case.Kind]
 	if !ok {
 		return fmt.Errorf("no procedure %q", o.Case.Kind)
@@ -77,7 +85,10 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	}
 	defer func() { far.Close() }()
 	guest := &end{side: kernel{far}, addr: far.GID().Addr()}
-	w := &world{ctx: ctx, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU)))}
+	w := &world{
+		ctx: ctx, typ: verbs.RC, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU))),
+		silence: time.Second, guest: o.Guest, group: verbs.GIDOf(groupOf(o.Guest, o.Case.Family)),
+	}
 	if o.Case.long() {
 		w.timeout = 14 // rxe waits for it hundreds of times
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gorxe/gorxe/interop/rig"
@@ -86,6 +87,7 @@ func allCases(reference bool) []Case {
 	var out []Case
 	out = append(out, rcPingpongs()...)
 	out = append(out, procedureCases()...)
+	out = append(out, unconnectedCases()...)
 	out = append(out, newPingpongs()...)
 	return append(out, perfCases()...)
 }
@@ -167,21 +169,79 @@ func (c Case) procedures(fam int) []Case {
 	return out
 }
 
-// referenceCases have the kernel on both sides, in one role. Programs run
-// against each other in the guest.
+// unconnectedKinds are the procedures over UC, UD, shared receive queues and
+// multicast, with the path MTU for each family. Every pair of role, link, family
+// and suite is there for each.
+var unconnectedKinds = []struct {
+	group, kind string
+	mtu4, mtu6  int // 0: not over this family
+}{
+	{groupVerbs, "uc-write-100", 4096, 1024},
+	{groupVerbs, "uc-send-100", 1024, 4096},
+	{groupVerbs, "uc-immediate", 1024, 256},
+	{groupVerbs, "uc-sizes", 2048, 1024},
+	{groupVerbs, "uc-lists", 1024, 512},
+	{groupVerbs, "uc-psn-wrap", 1024, 4096},
+	{groupVerbs, "ud-sizes", guestMTU, guestMTU},
+	{groupVerbs, "ud-many", guestMTU, guestMTU},
+	{groupVerbs, "ud-reply", guestMTU, guestMTU},
+	{groupVerbs, "srq-rc", 1024, 4096},
+	{groupVerbs, "srq-ud", guestMTU, guestMTU},
+	{groupTrouble, "srq-late", 1024, 1024},
+	{groupTrouble, "uc-dropped", 1024, 1024},
+	{groupTrouble, "ud-qkey", guestMTU, guestMTU},
+	{groupTrouble, "ud-no-room", guestMTU, guestMTU},
+	{groupMulticast, "group", guestMTU, guestMTU},
+	{groupMulticast, "mckey", guestMTU, 0}, // the kernel's connection manager has no IPv6 groups for RoCEv2
+	{groupMulticast, "two-of-ours", guestMTU, guestMTU},
+}
+
+func unconnectedCases() []Case {
+	var out []Case
+	for seed, k := range unconnectedKinds {
+		possible := func(r []int) bool {
+			if k.kind == "two-of-ours" && roles[r[0]] != Client {
+				return false // the same from the other end
+			}
+			return families[r[2]] == 4 || k.mtu6 != 0
+		}
+		for _, r := range cover([]int{len(roles), len(links), len(families), len(suites)}, possible, uint64(seed)) {
+			c := Case{Group: k.group, Kind: k.kind, Role: roles[r[0]], Link: links[r[1]], Family: families[r[2]], Suite: suites[r[3]], MTU: k.mtu4}
+			if c.Family == 6 {
+				c.MTU = k.mtu6
+			}
+			out = append(out, c)
+		}
+	}
+	wheres := []string{"guest", "ours"}
+	for seed, kind := range []string{"uc-loss", "ud-loss"} {
+		for _, r := range cover([]int{len(roles), len(links), len(suites), len(wheres)}, nil, uint64(seed)) {
+			c := Case{Group: groupFaults, Kind: kind, Role: roles[r[0]], Link: links[r[1]], Suite: suites[r[2]], Where: wheres[r[3]], Family: 4, MTU: 1024}
+			if kind == "ud-loss" {
+				c.MTU = guestMTU
+			}
+			c.Form = c.Where
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// referenceCases have the kernel on both sides, in one role, those of the
+// guest's programs and endpoints against each other.
 func referenceCases() []Case {
 	var out []Case
 	at := Case{Role: Client, Link: linkReference, Suite: rig.Bookworm}
 	for _, fam := range families {
 		out = append(out, at.procedures(fam)...)
 	}
-	netem := at
-	netem.Group, netem.Kind, netem.Where, netem.Family, netem.MTU = groupFaults, "guest-netem", "guest", 4, 1024
-	out = append(out, netem)
 
 	seen := map[string]bool{}
-	programs := append(rcPingpongs(), newPingpongs()...)
-	for _, c := range append(programs, perfCases()...) {
+	more := slices.Concat(unconnectedCases(), rcPingpongs(), newPingpongs(), perfCases())
+	for _, c := range more {
+		if c.Kind == "two-of-ours" || c.Kind == "mckey" || c.Where != "" {
+			continue
+		}
 		c.Role, c.Link, c.OurFlags = Client, linkReference, ""
 		if name := c.Name(); !seen[name] {
 			seen[name] = true

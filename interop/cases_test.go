@@ -229,7 +229,7 @@ func TestCleanNamesTheCounters(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	seen := map[int]bool{1: true} // the bridge
 	for _, suite := range []string{rig.Bookworm, rig.Trixie} {
-		for _, n := range []int{guestNumbers[suite], hostNumbers[suite]} {
+		for _, n := range []int{guestNumbers[suite], hostNumbers[suite], hostNumbers[suite] + secondHost} {
 			if seen[n] {
 				t.Errorf("%d is there twice", n)
 			}

@@ -18,7 +18,7 @@ func (w *world) sizes() error {
 	}
 	id := uint64(0)
 	for _, n := range []int{3, int(w.mtu) - 1, int(w.mtu), int(w.mtu) + 1, 4095, 4097, 12345, regionSize - 4} {
-		for _, op := range []verbs.WROpcode{verbs.WRWrite, verbs.WRRead, verbs.WRSend} {
+		for _, op := range w.can(verbs.WRWrite, verbs.WRRead, verbs.WRSend) {
 			id++
 			if err := w.move(m, []transfer{{id: id, op: op, len: n, reqOff: int(id) % 4, rspOff: 3 - int(id)%4}}); err != nil {
 				return err
@@ -39,7 +39,7 @@ func (w *world) lists() error {
 		return err
 	}
 	for i, n := range []int{2, 3, 7, 32} {
-		for k, op := range []verbs.WROpcode{verbs.WRWrite, verbs.WRRead, verbs.WRSend} {
+		for k, op := range w.can(verbs.WRWrite, verbs.WRRead, verbs.WRSend) {
 			id := uint64(i*3 + k)
 			if err := w.listed(m, id, op, n); err != nil {
 				return fmt.Errorf("%v with %d pieces: %w", op, n, err)
@@ -83,6 +83,9 @@ func (w *world) listed(m *models, id uint64, op verbs.WROpcode, n int) error {
 		if _, err := w.rsp.done(id); err != nil {
 			return err
 		}
+	}
+	if err := w.settle(); err != nil {
+		return err
 	}
 	from, src, to, dst := m.req, list, m.rsp, far
 	e := w.rsp

@@ -151,8 +151,10 @@ func (c *config) prepare(ctx context.Context, rigs []*rig.Rig) (ok bool, err err
 	}
 	begin := time.Now()
 	for _, g := range rigs {
-		if err := g.Host(ctx, ourNamespace(g), hostNumbers[g.Suite]); err != nil {
-			return false, err
+		for _, n := range []int{hostNumbers[g.Suite], hostNumbers[g.Suite] + secondHost} {
+			if err := g.Host(ctx, ourNamespace(g, n), n); err != nil {
+				return false, err
+			}
 		}
 	}
 	if err := each(rigs, func(g *rig.Rig) error {
@@ -192,10 +194,8 @@ func each(rigs []*rig.Rig, do func(*rig.Rig) error) error {
 	return errors.Join(errs...)
 }
 
-// ourNamespace is the namespace of our side for a guest.
-func ourNamespace(g *rig.Rig) string {
-	return fmt.Sprintf("%s-us%d", g.Namespace, hostNumbers[g.Suite])
-}
+// ourNamespace is the namespace of our side with a number.
+func ourNamespace(g *rig.Rig, n int) string { return fmt.Sprintf("%s-us%d", g.Namespace, n) }
 
 // binaries puts this program and rxe where any user can read them, which a
 // checkout in a home directory is not.
@@ -250,7 +250,7 @@ func (c *config) runAll(ctx context.Context, rigs []*rig.Rig, cases []Case) (ok 
 	runners := map[string]*runner{}
 	for _, g := range rigs {
 		r, err := newRunner(ctx, &runner{
-			rig: g, ns: ourNamespace(g), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"),
+			rig: g, ns: ourNamespace(g, hostNumbers[g.Suite]), ns2: ourNamespace(g, hostNumbers[g.Suite]+secondHost), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"),
 			pcap: c.pcap, log: os.Stderr,
 		})
 		if err != nil {

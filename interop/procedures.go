@@ -31,6 +31,31 @@ var procedures = map[string]func(*world) error{
 	"refused":     (*world).refused,
 	"guest-netem": (*world).lossy,
 	"our-faults":  (*world).lossy,
+
+	"uc-write-100": overUC(func(w *world) error { return w.random(100, verbs.WRWrite) }),
+	"uc-send-100":  overUC(func(w *world) error { return w.random(100, verbs.WRSend) }),
+	"uc-immediate": overUC((*world).immediate),
+	"uc-sizes":     overUC((*world).sizes),
+	"uc-lists":     overUC((*world).lists),
+	"uc-psn-wrap":  overUC((*world).psnWrap),
+	"uc-dropped":   (*world).ucDropped,
+	"uc-loss":      (*world).ucLossy,
+
+	"ud-sizes":   (*world).udSizes,
+	"ud-many":    (*world).udMany,
+	"ud-reply":   (*world).udReply,
+	"ud-qkey":    (*world).udQKey,
+	"ud-no-room": (*world).udNoRoom,
+	"ud-loss":    (*world).udLossy,
+
+	"srq-rc": (*world).srqRC,
+	"srq-ud": (*world).srqUD,
+
+	"srq-late": (*world).srqLate,
+
+	"group":       (*world).multicast,
+	"mckey":       (*world).mckey,
+	"two-of-ours": (*world).twoOfOurs,
 }
 
 // models are what the two regions should hold.
@@ -69,7 +94,7 @@ func (w *world) random(n int, ops ...verbs.WROpcode) error {
 		return err
 	}
 	total, together := 0, batch
-	if len(ops) > 1 {
+	if len(ops) > 1 || w.typ == verbs.UC { // without acknowledgements a guest is soon given too much
 		together = 1
 	}
 	for first := 0; first < n; first += together {
@@ -130,6 +155,9 @@ func (w *world) move(m *models, ts []transfer) error {
 				return fmt.Errorf("responder: receive %d has %d octets, not %d", t.id, c.ByteLen, t.len)
 			}
 		}
+	}
+	if err := w.settle(); err != nil {
+		return err
 	}
 	for _, t := range ts {
 		e, model, off := w.rsp, m.rsp, t.rspOff
@@ -289,6 +317,7 @@ func (w *world) psnWrap() error {
 		return err
 	}
 	for i, ops := range [][]verbs.WROpcode{{verbs.WRWrite, verbs.WRRead}, {verbs.WRRead, verbs.WRSend}, {verbs.WRSend, verbs.WRWrite}} {
+		ops = w.can(ops...)
 		if err := w.connect(0xfffff0); err != nil {
 			return err
 		}
@@ -298,7 +327,7 @@ func (w *world) psnWrap() error {
 		}
 		var ts []transfer
 		for k := range 4 { // 10 packets each: the second one wraps
-			ts = append(ts, transfer{id: uint64(i*4 + k), op: ops[k%2], len: 10*int(w.mtu) - 3, reqOff: 1000 + k<<17, rspOff: 3000 + k<<17})
+			ts = append(ts, transfer{id: uint64(i*4 + k), op: ops[k%len(ops)], len: 10*int(w.mtu) - 3, reqOff: 1000 + k<<17, rspOff: 3000 + k<<17})
 		}
 		if err := w.move(m, ts); err != nil {
 			return fmt.Errorf("%v first: %w", ops[0], err)

@@ -21,7 +21,11 @@ type process struct {
 // start runs a program in our namespace: for link udp as nobody, without
 // capabilities or a way to get them, else as root.
 func (r *runner) start(ctx context.Context, link, program string, args ...string) (*process, error) {
-	a := []string{"netns", "exec", r.ns}
+	return r.startIn(ctx, r.ns, link, program, args...)
+}
+
+func (r *runner) startIn(ctx context.Context, ns, link, program string, args ...string) (*process, error) {
+	a := []string{"netns", "exec", ns}
 	if link == linkUDP {
 		a = append(a, "setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups",
 			"--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")

@@ -142,7 +142,7 @@ var perfOptions = []option{
 	{"cq-mod", "-Q 1", "", []string{"_bw"}},
 	{"post-list", "-l 4", "", []string{"_bw"}},
 	{"depths", "-t 4 -r 16", "", []string{"send_bw", "write_bw/RC"}},
-	{"duration", "-D 1 -f 0", "", []string{"_bw", "send_lat/RC"}},
+	{"duration", "-D 2 -f 0", "", []string{"_bw", "send_lat/RC"}},
 	{"no-peak", "-N", "", []string{"_bw/RC"}},
 	{"gbits", "--report_gbits", "", []string{"_bw/RC"}},
 	{"outstanding", "-o 1", "", []string{"read_bw", "atomic_bw"}},
@@ -176,6 +176,9 @@ func perfCases() []Case {
 			}
 			if strings.HasSuffix(c.Kind, "UD") {
 				c.Size = 1024
+			}
+			if strings.HasPrefix(c.Kind, "atomic") {
+				c.Size = 8
 			}
 			out = append(out, c.measured())
 		}

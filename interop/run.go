@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +25,9 @@ var (
 	hostNumbers  = map[string]int{rig.Bookworm: 100, rig.Trixie: 101}
 )
 
+// secondHost is added to a number of our side for that of a second device.
+const secondHost = 10
+
 // caseLimit bounds a case of the groups on verbs.
 const caseLimit = 150 * time.Second
 
@@ -35,7 +37,7 @@ type runner struct {
 	rig     *rig.Rig
 	guest   int
 	host    int
-	ns      string         // our side's namespace
+	ns, ns2 string         // our side's namespace, and that of a second device
 	self    string         // this program, where any user can read it
 	rxe     string         // the tool
 	pcap    string         // folder for captures, or ""
@@ -61,7 +63,7 @@ func newRunner(ctx context.Context, r *runner) (*runner, error) {
 func (r *runner) meet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
-	out, err := rig.Exec(ctx, r.guest, "uname -r; dpkg-query -W -f '${Version}\n' rdma-core perftest; cd /sys/class/infiniband/rxe0/ports/1/gids; for i in 0 1 2 3 4 5; do cat $i; done")
+	out, err := rig.Exec(ctx, r.guest, "uname -r; dpkg-query -W -f '${Version}\n' rdma-core; ib_write_bw --version | tr -dc 0-9.; echo; cd /sys/class/infiniband/rxe0/ports/1/gids; for i in 0 1 2 3 4 5; do cat $i; done")
 	if err != nil {
 		return err
 	}
@@ -197,7 +199,11 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 	case groupPerf:
 		err = r.perf(ctx, c, res)
 	default:
-		err = r.agent(ctx, c, res)
+		run := r.agent
+		if c.Kind == "two-of-ours" {
+			run = r.withListener
+		}
+		err = run(ctx, c, res)
 	}
 	after, cerr := r.watch.Counters()
 	if cerr != nil {
@@ -255,15 +261,12 @@ func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
 	if err != nil {
 		return err
 	}
-	err = p.wait()
-	out := p.out.Bytes()
-	i := slices.Index(out, '{')
-	var a answer
-	if err != nil || i < 0 || json.Unmarshal(out[i:], &a) != nil {
+	a, err := p.answer()
+	if err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("not done in %v", caseLimit)
+			err = fmt.Errorf("not done in %v: %w", caseLimit, err)
 		}
-		return fmt.Errorf("our process: %w: %s", err, tail(string(out)))
+		return err
 	}
 	res.Note, res.Ours = a.Note, a.Counters
 	if a.Error != "" {

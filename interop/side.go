@@ -15,10 +15,15 @@ import (
 // side is one end of a case: gorxe, or the kernel through verbs_peer.
 type side interface {
 	regMR(size int, a verbs.Access) (memory, error)
-	createQP() (queue, error)
+	createSRQ() (shared, error)
+	createQP(verbs.QPType, shared) (queue, error) // shared may be nil
 	// poll returns n completions, or fewer after wait.
 	poll(n int, wait time.Duration) ([]verbs.WC, error)
+	counters() (map[string]uint64, error)
 }
+
+// shared is a shared receive queue of a side.
+type shared interface{ recv(*work) error }
 
 // memory is a registered region of a side.
 type memory interface {
@@ -29,10 +34,14 @@ type memory interface {
 	Deregister() error
 }
 
-// queue is an RC queue pair of a side.
+// queue is a queue pair of a side.
 type queue interface {
 	local(peer netip.Addr, psn uint32) (verbs.Endpoint, error)
 	Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
+	Activate(verbs.DatagramOptions) error // UD
+	attach(group verbs.GID) error         // UD
+	detach(group verbs.GID) error
+	reply(w *work, to verbs.WC, off int) error // to a datagram that w.mem has at an offset
 	State() (verbs.QPState, error)
 	MoveTo(verbs.QPState) error
 	Destroy() error
@@ -54,6 +63,9 @@ type work struct {
 	rkey      uint32
 	imm       uint32
 	add, swap uint64 // add is also what CmpSwap compares with
+
+	to        verbs.AV // UD: where to, of which the GID index is the side's own
+	qpn, qkey uint32   // UD
 }
 
 // kernel is a side in a guest.
@@ -64,15 +76,28 @@ type kernelQP struct {
 	gid verbs.GID
 }
 
+type kernelSRQ struct{ *peer.SRQ }
+
 func (k kernel) regMR(size int, a verbs.Access) (memory, error) { return k.RegMR(size, a) }
 
-func (k kernel) createQP() (queue, error) {
-	q, err := k.CreateQP()
+func (k kernel) createSRQ() (shared, error) {
+	s, err := k.CreateSRQ(256)
+	return kernelSRQ{s}, err
+}
+
+func (k kernel) createQP(t verbs.QPType, s shared) (queue, error) {
+	var srq *peer.SRQ
+	if s != nil {
+		srq = s.(kernelSRQ).SRQ
+	}
+	q, err := k.CreateQP(t, srq)
 	if err != nil {
 		return nil, err
 	}
 	return kernelQP{q, k.GID()}, nil
 }
+
+func (k kernel) counters() (map[string]uint64, error) { return k.Counters() }
 
 func (k kernel) poll(n int, wait time.Duration) ([]verbs.WC, error) { return k.Poll(n, wait) }
 
@@ -90,6 +115,17 @@ func (q kernelQP) send(ws ...*work) error {
 
 func (q kernelQP) recv(w *work) error { return q.Recv(w.peer()) }
 
+func (q kernelQP) attach(group verbs.GID) error { return q.Attach(group) }
+
+func (q kernelQP) detach(group verbs.GID) error { return q.Detach(group) }
+
+func (q kernelQP) reply(w *work, to verbs.WC, off int) error {
+	p := w.peer()
+	return q.Reply(p, to.ID, p.MR, off)
+}
+
+func (s kernelSRQ) recv(w *work) error { return s.Recv(w.peer()) }
+
 func (w *work) sendFlags() verbs.SendFlags {
 	if w.quiet {
 		return w.flags
@@ -101,6 +137,7 @@ func (w *work) peer() *peer.Work {
 	return &peer.Work{
 		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len, Pieces: w.pieces, Flags: w.sendFlags(),
 		RemoteAddr: w.remote, RKey: w.rkey, Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
+		To: w.to, QPN: w.qpn, QKey: w.qkey,
 	}
 }
 
@@ -109,11 +146,17 @@ type ours struct {
 	dev *verbs.Context
 	pd  *verbs.PD
 	cq  *verbs.CQ
+	ahs map[verbs.AV]*verbs.AH
 }
 
 type ourMR struct{ *verbs.MR }
 
-type ourQP struct{ *verbs.QP }
+type ourQP struct {
+	*verbs.QP
+	o *ours
+}
+
+type ourSRQ struct{ *verbs.SRQ }
 
 // Connect takes every attribute as it stands, as the kernel does.
 func (q ourQP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
@@ -139,8 +182,8 @@ func onDevice(dev *verbs.Context) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	cq, err := dev.CreateCQ(verbs.CQConfig{Depth: 1024})
-	return &ours{dev, pd, cq}, err
+	cq, err := dev.CreateCQ(verbs.CQConfig{Depth: 2048})
+	return &ours{dev, pd, cq, map[verbs.AV]*verbs.AH{}}, err
 }
 
 func (o *ours) regMR(size int, a verbs.Access) (memory, error) {
@@ -148,11 +191,34 @@ func (o *ours) regMR(size int, a verbs.Access) (memory, error) {
 	return ourMR{m}, err
 }
 
-func (o *ours) createQP() (queue, error) {
-	q, err := o.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{
+func (o *ours) createSRQ() (shared, error) {
+	s, err := o.pd.CreateSRQ(verbs.SRQConfig{MaxWR: 256})
+	return ourSRQ{s}, err
+}
+
+func (o *ours) createQP(t verbs.QPType, s shared) (queue, error) {
+	cfg := verbs.QPConfig{Type: t, SendCQ: o.cq, RecvCQ: o.cq, Cap: verbs.QPCap{
 		MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: verbs.MaxSGE, MaxRecvSGE: verbs.MaxSGE, MaxInline: verbs.MaxInline,
-	}})
-	return ourQP{q}, err
+	}}
+	if s != nil {
+		cfg.SRQ = s.(ourSRQ).SRQ
+	}
+	q, err := o.pd.CreateQP(cfg)
+	return ourQP{q, o}, err
+}
+
+func (o *ours) counters() (map[string]uint64, error) { return o.dev.Counters() }
+
+// ah returns an address handle, made once for each destination.
+func (o *ours) ah(av verbs.AV) (*verbs.AH, error) {
+	if h := o.ahs[av]; h != nil {
+		return h, nil
+	}
+	h, err := o.pd.CreateAH(av)
+	if err == nil {
+		o.ahs[av] = h
+	}
+	return h, err
 }
 
 func (o *ours) poll(n int, wait time.Duration) ([]verbs.WC, error) {
@@ -201,11 +267,53 @@ func (q ourQP) MoveTo(s verbs.QPState) error {
 func (q ourQP) send(ws ...*work) error {
 	var l []verbs.SendWR
 	for _, w := range ws {
-		l = append(l, w.wr())
+		wr := w.wr()
+		if w.to.DGID != (verbs.GID{}) {
+			if err := q.aim(&wr, w.to); err != nil {
+				return err
+			}
+		}
+		l = append(l, wr)
 	}
 	_, err := q.PostSend(l)
 	return err
 }
+
+// aim gives a send request its address handle, from the GID of the family of
+// where it goes.
+func (q ourQP) aim(wr *verbs.SendWR, to verbs.AV) error {
+	if a := netip.AddrFrom16(to.DGID).Unmap(); !a.IsMulticast() {
+		g, err := q.o.dev.ChooseGID(a)
+		if err != nil {
+			return err
+		}
+		to.SGIDIndex = g.Index
+	}
+	h, err := q.o.ah(to)
+	if err == nil {
+		wr.AH = h.Handle()
+	}
+	return err
+}
+
+func (q ourQP) reply(w *work, to verbs.WC, off int) error {
+	av, err := q.o.dev.AVFrom(&to, w.mem.(ourMR).Bytes()[off:off+verbs.GRHLen])
+	if err != nil {
+		return err
+	}
+	h, err := q.o.ah(av)
+	if err != nil {
+		return err
+	}
+	wr := w.wr()
+	wr.AH, wr.RemoteQPN = h.Handle(), to.SrcQP
+	_, err = q.PostSend([]verbs.SendWR{wr})
+	return err
+}
+
+func (q ourQP) attach(group verbs.GID) error { return q.AttachMulticast(group) }
+
+func (q ourQP) detach(group verbs.GID) error { return q.DetachMulticast(group) }
 
 func (w *work) wr() verbs.SendWR {
 	var inline []byte
@@ -216,12 +324,17 @@ func (w *work) wr() verbs.SendWR {
 	}
 	return verbs.SendWR{
 		ID: w.id, Opcode: w.op, Flags: w.sendFlags(), SGL: w.sgl(), Inline: inline, RemoteAddr: w.remote, RKey: w.rkey,
-		Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
+		Imm: w.imm, CompareAdd: w.add, Swap: w.swap, RemoteQPN: w.qpn, RemoteQKey: w.qkey,
 	}
 }
 
 func (q ourQP) recv(w *work) error {
 	_, err := q.PostRecv([]verbs.RecvWR{{ID: w.id, SGL: w.sgl()}})
+	return err
+}
+
+func (s ourSRQ) recv(w *work) error {
+	_, err := s.PostRecv([]verbs.RecvWR{{ID: w.id, SGL: w.sgl()}})
 	return err
 }
 

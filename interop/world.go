@@ -28,6 +28,7 @@ type end struct {
 	side side
 	mem  memory
 	qp   queue
+	srq  shared // of the queue pairs that connect makes, or nil
 	addr netip.Addr
 	self verbs.Endpoint
 }
@@ -36,12 +37,16 @@ type end struct {
 type world struct {
 	ctx      context.Context
 	req, rsp *end
+	typ      verbs.QPType // of the queue pairs that connect makes
 	mtu      verbs.MTU
 	timeout  uint8                             // of the queue pairs, as a code
 	tune     func(*end, *verbs.ConnectOptions) // of the next connections, or nil
 	rng      *rand.Rand
 	lost     func() (toGuest, fromGuest uint64, err error) // faults: packets lost so far
 	restart  func(*end) error                              // ends everything of an end, and begins anew
+	silence  time.Duration                                 // how long nothing must happen for nothing to follow
+	group    verbs.GID                                     // a multicast group that is this case's alone
+	guest    int                                           // the guest's number
 	note     string                                        // what a procedure wants said of its success
 }
 
@@ -61,7 +66,7 @@ func (w *world) setUp(size int) error {
 func (w *world) connect(psn uint32) error {
 	for _, p := range [][2]*end{{w.req, w.rsp}, {w.rsp, w.req}} {
 		var err error
-		if p[0].qp, err = p[0].side.createQP(); err != nil {
+		if p[0].qp, err = p[0].side.createQP(w.typ, p[0].srq); err != nil {
 			return fmt.Errorf("%s: queue pair: %w", p[0].name, err)
 		}
 		if p[0].self, err = p[0].qp.local(p[1].addr, psn); err != nil {

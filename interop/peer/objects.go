@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -54,20 +55,43 @@ func (m *MR) Read(off, n int) ([]byte, error) {
 	return hex.DecodeString(out.Data)
 }
 
-// QP is a reliable connection of the guest.
+// SRQ is a shared receive queue of the guest.
+type SRQ struct {
+	ep    *Endpoint
+	index int
+}
+
+// CreateSRQ makes a shared receive queue with room for n requests.
+func (e *Endpoint) CreateSRQ(n int) (*SRQ, error) {
+	var out struct{ SRQ int }
+	if err := e.call("srq", args{"max_wr": n}, &out); err != nil {
+		return nil, err
+	}
+	return &SRQ{e, out.SRQ}, nil
+}
+
+// Recv posts a receive request.
+func (s *SRQ) Recv(w *Work) error { return s.ep.recv(w, args{"srq": s.index}) }
+
+// QP is a queue pair of the guest.
 type QP struct {
 	ep    *Endpoint
 	index int
 	qpn   uint32
 }
 
-// CreateQP makes an RC queue pair with room for 128 work requests each way.
-func (e *Endpoint) CreateQP() (*QP, error) {
+// CreateQP makes a queue pair with room for 128 work requests each way. s may
+// be nil.
+func (e *Endpoint) CreateQP(t verbs.QPType, s *SRQ) (*QP, error) {
 	var out struct {
 		QP  int
 		QPN uint32
 	}
-	if err := e.call("qp", args{"type": "rc"}, &out); err != nil {
+	a := args{"type": strings.ToLower(t.String())}
+	if s != nil {
+		a["srq"] = s.index
+	}
+	if err := e.call("qp", a, &out); err != nil {
 		return nil, err
 	}
 	return &QP{e, out.QP, out.QPN}, nil
@@ -86,6 +110,23 @@ func (q *QP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
 		"rnr_retry": o.RNRRetry, "min_rnr": o.MinRNRTimer, "rd_atomic": o.MaxRdAtomic,
 		"dest_rd_atomic": o.MaxDestRdAtomic, "access": o.Access,
 	}, nil)
+}
+
+// Activate takes a UD queue pair to RTS.
+func (q *QP) Activate(o verbs.DatagramOptions) error {
+	return q.ep.call("connect", args{"qp": q.index, "qkey": o.QKey, "sq_psn": o.PSN}, nil)
+}
+
+// Attach makes a UD queue pair receive what is sent to a multicast group. The
+// guest's kernel does not tell its IP layer, which is made to let the group's
+// packets in by a socket.
+func (q *QP) Attach(group verbs.GID) error {
+	return q.ep.call("attach", args{"qp": q.index, "group": netip.AddrFrom16(group).String(), "join": true}, nil)
+}
+
+// Detach ends what Attach began.
+func (q *QP) Detach(group verbs.GID) error {
+	return q.ep.call("detach", args{"qp": q.index, "group": netip.AddrFrom16(group).String()}, nil)
 }
 
 // State returns the queue pair's state.
@@ -116,6 +157,9 @@ type Work struct {
 	RKey             uint32
 	Imm              uint32 // host order
 	CompareAdd, Swap uint64 // atomics
+
+	To        verbs.AV // UD; of it the GID, traffic class and hop limit (0: 64)
+	QPN, QKey uint32   // UD
 }
 
 var codes = map[verbs.WROpcode]string{
@@ -166,6 +210,10 @@ func (q *QP) sendArgs(w *Work) (args, error) {
 	if w.Pieces != nil {
 		a["pieces"] = w.Pieces
 	}
+	if w.To.DGID != (verbs.GID{}) {
+		a["dgid"], a["dest_qpn"], a["qkey"] = netip.AddrFrom16(w.To.DGID).String(), w.QPN, w.QKey
+		a["tclass"], a["hop"] = w.To.TrafficClass, cmp.Or(w.To.HopLimit, 64)
+	}
 	switch w.Code {
 	case verbs.WRFetchAdd:
 		a["add"] = w.CompareAdd
@@ -175,13 +223,29 @@ func (q *QP) sendArgs(w *Work) (args, error) {
 	return a, nil
 }
 
+// Reply sends to where a datagram came from: by its completion, the last with
+// that ID, and the 40 octets at an offset of a region that it began with. The
+// guest's library makes the address handle of them (ibv_create_ah_from_wc).
+func (q *QP) Reply(w *Work, id uint64, grh *MR, off int) error {
+	a, err := q.sendArgs(w)
+	if err != nil {
+		return err
+	}
+	delete(a, "dgid")
+	delete(a, "dest_qpn")
+	a["wc"], a["grh_mr"], a["grh_off"], a["qkey"] = id, grh.index, off, w.QKey
+	return q.ep.call("reply", a, nil)
+}
+
 // Recv posts a receive request.
-func (q *QP) Recv(w *Work) error {
-	a := args{"qp": q.index, "mr": w.MR.index, "off": w.Off, "len": w.Len, "id": w.ID}
+func (q *QP) Recv(w *Work) error { return q.ep.recv(w, args{"qp": q.index}) }
+
+func (e *Endpoint) recv(w *Work, a args) error {
+	a["mr"], a["off"], a["len"], a["id"] = w.MR.index, w.Off, w.Len, w.ID
 	if w.Pieces != nil {
 		a["pieces"] = w.Pieces
 	}
-	return q.ep.call("recv", a, nil)
+	return e.call("recv", a, nil)
 }
 
 // Poll returns up to n completions of the endpoint, as soon as there are n or
@@ -189,9 +253,9 @@ func (q *QP) Recv(w *Work) error {
 func (e *Endpoint) Poll(n int, wait time.Duration) ([]verbs.WC, error) {
 	var out struct {
 		WC []struct {
-			ID                    uint64
-			Status, Opcode, Flags int
-			Len, Vendor, Imm, QPN uint32
+			ID                         uint64
+			Status, Opcode, Flags      int
+			Len, Vendor, Imm, QPN, Src uint32
 		}
 	}
 	if err := e.callFor(wait+e.Timeout, "poll", args{"n": n, "ms": wait.Milliseconds()}, &out); err != nil {
@@ -201,7 +265,7 @@ func (e *Endpoint) Poll(n int, wait time.Duration) ([]verbs.WC, error) {
 	for i, w := range out.WC {
 		wcs[i] = verbs.WC{
 			ID: w.ID, Status: verbs.WCStatus(w.Status), Opcode: verbs.WCOpcode(w.Opcode), Flags: verbs.WCFlags(w.Flags),
-			VendorErr: w.Vendor, ByteLen: w.Len, Imm: w.Imm, QPN: w.QPN,
+			VendorErr: w.Vendor, ByteLen: w.Len, Imm: w.Imm, QPN: w.QPN, SrcQP: w.Src,
 		}
 	}
 	return wcs, nil

@@ -140,7 +140,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// Counters returns the counters of the guest's device (hw_counters).
+// Counters returns the counters of the guest's device: hw_counters, and of its
+// port's attributes bad_pkey_cntr and qkey_viol_cntr.
 func (e *Endpoint) Counters() (map[string]uint64, error) {
 	raw := map[string]any{}
 	if err := e.call("counters", nil, &raw); err != nil {

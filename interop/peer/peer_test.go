@@ -75,7 +75,7 @@ func TestRequests(t *testing.T) {
 	if b, err := m.Read(9, 2); err != nil || string(b) != "\n\v" {
 		t.Errorf("read %x, %v", b, err)
 	}
-	q, err := e.CreateQP()
+	q, err := e.CreateQP(verbs.RC, nil)
 	if err != nil || q.QPN() != 17 {
 		t.Fatalf("queue pair %+v, %v", q, err)
 	}

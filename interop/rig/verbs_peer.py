@@ -9,7 +9,7 @@ everything the endpoint made is destroyed.
   mr       size, access?                           -> mr, addr, rkey, lkey
   dereg    mr
   poke     mr, off, data | peek mr, off, len       -> data
-  srq      max_wr                                  -> srq
+  srq      max_wr, max_sge?                        -> srq
   qp       type rc|uc|ud, srq?, max_wr?            -> qp, qpn   (RESET)
   connect  qp, dest_qpn, dgid, rq_psn, sq_psn, mtu 256..4096, timeout, retry, rnr_retry,
            min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?  (through INIT and RTR to RTS)
@@ -19,12 +19,16 @@ everything the endpoint made is destroyed.
   recv     qp|srq, mr, off, len, id, pieces? [[off, len]...] instead of off, len
   send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id, pieces?,
            raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
-           dest_qpn, dgid, qkey (ud)
+           dest_qpn, dgid, qkey, tclass?, hop? (ud)
+  reply    as send, wc (the id of a receive), grh_mr, grh_off: to where that came from (ibv_create_ah_from_wc)
+  attach   qp, group, join? (also by a UDP socket: where nobody else has the group's packets let in)
+  detach   qp, group
   together calls [{op, ...}...]                    (one after the other, without waiting for requests)
-  poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags}]
-  counters                                         -> name: value (the port's hw_counters)
+  poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags, src}]
+  counters                                         -> name: value (the port's hw_counters, and of its attributes
+           bad_pkey_cntr and qkey_viol_cntr)
 """
-import ipaddress, json, os, socket, socketserver, sys, time
+import ctypes, ipaddress, json, os, socket, socketserver, sys, time
 import pyverbs.enums as e
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -45,10 +49,29 @@ FLAGS = dict(signaled=e.IBV_SEND_SIGNALED, solicited=e.IBV_SEND_SOLICITED, fence
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 
 
+VERBS = ctypes.CDLL('libibverbs.so.1')
+
+
+def gid(address):
+    return GID(ipaddress.IPv6Address(address).packed.hex(':', 2))
+
+
+def pointer(qp):
+    """The struct ibv_qp of a queue pair, which pyverbs keeps to itself: the word of the object
+    that points to a structure with the right qp_num."""
+    heap = [[int(x, 16) for x in l.split()[0].split('-')] for l in open('/proc/self/maps') if ' rw' in l]
+    for i in range(2, sys.getsizeof(qp) // 8):
+        p = ctypes.c_uint64.from_address(id(qp) + 8 * i).value
+        if p % 8 == 0 and any(a <= p and p + 56 <= b for a, b in heap) and ctypes.c_uint32.from_address(p + 52).value == qp.qp_num:
+            return p
+    raise RuntimeError('pyverbs keeps its ibv_qp elsewhere')
+
+
 class Endpoint:
     def __init__(self):
-        self.ctx = Context(name='rxe0'); self.pd = PD(self.ctx); self.cq = CQ(self.ctx, 1024)
-        self.mrs, self.qps, self.srqs, self.types, self.keep = [], [], [], [], []
+        self.ctx = Context(name='rxe0'); self.pd = PD(self.ctx); self.cq = CQ(self.ctx, 2048)
+        self.mrs, self.qps, self.srqs, self.types, self.keep, self.sockets = [], [], [], [], [], []
+        self.ahs, self.wcs, self.replies = {}, {}, []
 
     def hello(self, sgid=1):
         self.sgid = sgid
@@ -67,8 +90,8 @@ class Endpoint:
     def peek(self, mr, off, len):
         return dict(data=self.mrs[mr].read(len, off).hex())
 
-    def srq(self, max_wr=64):
-        self.srqs.append(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=max_wr)))); return dict(srq=len(self.srqs) - 1)
+    def srq(self, max_wr=64, max_sge=4):
+        self.srqs.append(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=max_wr, max_sge=max_sge)))); return dict(srq=len(self.srqs) - 1)
 
     def qp(self, type='rc', srq=None, max_wr=128):
         i = QPInitAttr(qp_type=TYPES[type], scq=self.cq, rcq=self.cq, cap=QPCap(max_wr, max_wr, 32, 32), sq_sig_all=0,
@@ -76,8 +99,8 @@ class Endpoint:
         q = QP(self.pd, i); self.qps.append(q); self.types.append(type)
         return dict(qp=len(self.qps) - 1, qpn=q.qp_num)
 
-    def ah(self, dgid):
-        return AHAttr(gr=GlobalRoute(dgid=GID(ipaddress.IPv6Address(dgid).packed.hex(':', 2)), sgid_index=self.sgid), is_global=1, port_num=1)
+    def ah(self, dgid, tclass=0, hop=64):
+        return AHAttr(gr=GlobalRoute(dgid=gid(dgid), sgid_index=self.sgid, traffic_class=tclass, hop_limit=hop), is_global=1, port_num=1)
 
     def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
                 min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL):
@@ -113,7 +136,7 @@ class Endpoint:
         self.srqs[srq].post_recv(w) if srq is not None else self.qps[qp].post_recv(w)
 
     def send(self, qp, code, mr=0, off=0, len=0, id=0, raddr=0, rkey=0, imm=0, add=0, compare=0, swap=0,
-             flags=('signaled',), pieces=None, dest_qpn=0, dgid=None, qkey=0x11111111):
+             flags=('signaled',), pieces=None, dest_qpn=0, dgid=None, qkey=0x11111111, tclass=0, hop=64, ah=None):
         s = self.sgl(self.mrs[mr], off, len, pieces); f = 0
         for x in flags: f |= FLAGS[x]
         w = SendWR(wr_id=id, opcode=CODES[code], **s, send_flags=f, imm_data=socket.htonl(imm))
@@ -121,8 +144,28 @@ class Endpoint:
         if code == 'fadd': w.set_wr_atomic(rkey, raddr, add, 0)
         if code == 'cswap': w.set_wr_atomic(rkey, raddr, compare, swap)
         if self.types[qp] == 'ud':
-            ah = AH(self.pd, attr=self.ah(dgid)); self.keep.append(ah); w.set_wr_ud(ah, dest_qpn, qkey)
+            key = (dgid, tclass, hop)
+            if ah is None and key not in self.ahs: self.ahs[key] = AH(self.pd, attr=self.ah(*key))
+            w.set_wr_ud(ah or self.ahs[key], dest_qpn, qkey)
         self.keep.append(w); self.qps[qp].post_send(w)
+
+    def reply(self, wc, grh_mr, grh_off, **r):
+        w = self.wcs[wc]
+        ah = AH(self.pd, wc=w, grh=self.mrs[grh_mr].buf + grh_off, port_num=1); self.replies.append(ah)
+        self.send(ah=ah, dest_qpn=w.src_qp, **r)
+
+    def attach(self, qp, group, join=False):
+        a = ipaddress.IPv6Address(group)
+        if join:
+            i = socket.if_nametoindex('eth0').to_bytes(4, sys.byteorder); four = a.ipv4_mapped
+            s = socket.socket(socket.AF_INET if four else socket.AF_INET6, socket.SOCK_DGRAM); self.sockets.append(s)
+            if four: s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, four.packed + bytes(4) + i)
+            else: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, a.packed + i)
+        if x := VERBS.ibv_attach_mcast(ctypes.c_void_p(pointer(self.qps[qp])), a.packed, 0): raise OSError(x, os.strerror(x))
+
+    def detach(self, qp, group):
+        a = ipaddress.IPv6Address(group)
+        if x := VERBS.ibv_detach_mcast(ctypes.c_void_p(pointer(self.qps[qp])), a.packed, 0): raise OSError(x, os.strerror(x))
 
     def together(self, calls):
         for r in calls: getattr(self, r.pop('op'))(**r)
@@ -135,18 +178,19 @@ class Endpoint:
                 if time.time() >= end: break
                 time.sleep(0.0003)  # the NIC is software on this same processor: let it run
             else:
-                w = ws[0]
+                w = ws[0]; self.wcs[w.wr_id] = w
                 out.append(dict(id=w.wr_id, status=int(w.status), opcode=int(w.opcode), len=w.byte_len,
-                                vendor=w.vendor_err, imm=socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags)))
+                                vendor=w.vendor_err, imm=socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
         return dict(wc=out)
 
     def close(self):
-        for x in self.qps + self.srqs + self.mrs + [self.cq, self.pd, self.ctx]:
+        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + [self.cq, self.pd, self.ctx]:
             x.close()
 
     def counters(self):
         d = '/sys/class/infiniband/rxe0/ports/1/hw_counters'
-        return {n: int(open(f'{d}/{n}').read()) for n in os.listdir(d)}
+        a = self.ctx.query_port(1)
+        return dict({n: int(open(f'{d}/{n}').read()) for n in os.listdir(d)}, bad_pkey_cntr=a.bad_pkey_cntr, qkey_viol_cntr=a.qkey_viol_cntr)
 
 
 class Handler(socketserver.StreamRequestHandler):
