@@ -23,6 +23,9 @@ func (n *NIC) CreateAH(h verbs.Handle, av *verbs.AV) (verbs.Handle, error) {
 	if av.SL > 7 {
 		return 0, fmt.Errorf("nic: service level %d, the range is 0..7", av.SL)
 	}
+	if err := n.Err(); err != nil {
+		return 0, err
+	}
 	a := &ah{flows: make([]wire.Flow, len(n.shards))}
 	for i, s := range n.shards {
 		// mlx5 sends what has no flow label from the first port of its range
