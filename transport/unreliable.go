@@ -304,9 +304,10 @@ func (u *Unreliable) Filled(now int64, b *wire.Burst) bool {
 }
 
 // failBad ends the oldest send request if it broke a local rule, and with it
-// the send queue.
+// the send queue. Packets of it that are in a burst must have left before: their
+// payload is the program's again once the request is complete.
 func (u *Unreliable) failBad(now int64) {
-	if u.head == u.tail || u.at(u.head).Bad == verbs.WCSuccess {
+	if u.head == u.tail || u.at(u.head).Bad == verbs.WCSuccess || u.left != u.Next {
 		return
 	}
 	w := u.at(u.head)

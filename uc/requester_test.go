@@ -255,6 +255,28 @@ func TestSendErrors(t *testing.T) {
 
 func text(op string, psn, n int) string { return fmt.Sprintf("%s %d/%d", op, psn, n) }
 
+// TestSendErrorWaits: a request whose later packet breaks a rule is not complete
+// before the earlier ones, in a burst already, have left or come back.
+func TestSendErrorWaits(t *testing.T) {
+	for _, sent := range []int{0, 1} {
+		rule(t, func(r *raw) {
+			r.Post(verbs.SendWR{ID: 1, Opcode: verbs.WRSend, SGL: []verbs.SGE{r.SGE(0, 256), {Length: 9}}})
+			r.send(2, verbs.WRSend, 9)
+			b := r.Bursts(3, 1)
+			if len(b) != 1 {
+				t.Fatalf("%d bursts", len(b))
+			}
+			r.WantDone("")
+			r.qp.Sent(b[0], sent)
+			r.WantSent()
+			r.WantDone("1 LOC_PROT, 2 FLUSH")
+			r.Modify(verbs.StateRTS, 0, verbs.QPAttr{}, nil)
+			r.send(3, verbs.WRSend, 9)
+			r.WantSent(text("SEND_ONLY", sent, 9))
+		})
+	}
+}
+
 // TestBrokenRing: a ring whose producer's index makes no sense ends the queue
 // pair, in whatever state it is found.
 func TestBrokenRing(t *testing.T) {
