@@ -49,7 +49,9 @@
 //
 // # Identifications of segments
 //
-// Linux counts the identification up from segment to segment, whether it
-// segments itself or merges received ones; hardware is expected to do the same
-// but cannot be asked. See CountsIDs.
+// Linux counts the identification up from segment to segment when it segments;
+// hardware is expected to do the same but cannot be asked. See CountsIDs. When
+// Linux merges received datagrams, they counted up or, with DF, were all the
+// same (before 6.10 it does not look): two bursts of one packet each, both with
+// identification 0, may arrive as a run that shows only the first one's.
 package udptx
