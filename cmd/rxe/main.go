@@ -37,6 +37,7 @@ func newRootCmd() *cobra.Command {
 		newGIDsCmd(),
 		newPerfCmd(),
 		newPingpongCmd(),
+		newScriptCmd(),
 		newVersionCmd(),
 	)
 	return root
@@ -55,7 +56,7 @@ func flagError(_ *cobra.Command, err error) error {
 	}
 	want := ""
 	switch f.Value.Type() {
-	case "int", "uint64":
+	case "int", "uint32", "uint64":
 		want = "a number"
 	case "duration":
 		want = "a time with its unit, such as 5s or 300ms"
