@@ -3,18 +3,14 @@ package nic
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe/bth"
-	"github.com/gorxe/gorxe/internal/pcap"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport/enginetest"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -24,35 +20,14 @@ import (
 // and Q_Key of its destination receives it. Only the number of the queue pair is
 // another.
 func TestGRHOfCaptures(t *testing.T) {
-	dir := filepath.Join("..", "..", "shared", "captures")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("needs the recorded captures in ../shared/captures, which are not part of the repository")
-	}
-	for _, name := range []string{"rxe-pingpong-ud.pcap", "rxe/ud_pingpong.pcap", "rxe/send_ud.pcap"} {
-		t.Run(name, func(t *testing.T) {
-			r, err := pcap.Open(filepath.Join(dir, name))
-			require.NoError(t, err)
-			defer r.Close()
-			v := wire.NewVerifier()
-			n := 0
-			for n < 100 {
-				f, err := r.Next()
-				if errors.Is(err, io.EOF) {
-					break
-				}
-				require.NoError(t, err)
-				var d wire.Datagram
-				var p bth.Packet
-				if wire.ParseFrame(f.Data, &d) != trace.None || bth.Parse(d.Payload, &p) != trace.None || p.Info().Class != bth.UD || p.DestQP == bth.QPNGSI {
-					continue
-				}
-				require.Equal(t, trace.None, v.Check(0, &d, 0), "a wrong ICRC in the capture")
-				n++
-				received(t, f.Data, d, p)
-			}
-			require.NotZero(t, n, "no datagram in it")
-		})
-	}
+	names := []string{"rxe-pingpong-ud.pcap", "rxe/ud_pingpong.pcap", "rxe/send_ud.pcap"}
+	enginetest.Captures(t, bth.UD, names, func(t *testing.T, ps []enginetest.Captured) {
+		v := wire.NewVerifier()
+		for _, c := range ps[:min(len(ps), 100)] {
+			require.Equal(t, trace.None, v.Check(0, &c.Datagram, 0), "a wrong ICRC in the capture")
+			received(t, c.Frame, c.Datagram, c.Packet)
+		}
+	})
 }
 
 // received has a NIC receive a datagram and compares what it puts into memory.

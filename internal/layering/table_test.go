@@ -28,7 +28,7 @@ var house = map[string]rule{
 	"atomic":               {imports: []string{"mr", "verbs", "trace"}, engine: true},
 	"cc":                   {imports: []string{"bth", "trace"}, engine: true},
 	"transport":            {imports: []string{"wire", "bth", "mr", "verbs", "trace"}, engine: true},
-	"transport/enginetest": {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}}, // what tests of engines share
+	"transport/enginetest": {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace", "internal/pcap"}}, // what tests of engines share
 	"rc":                   {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
 	"uc":                   {imports: []string{"transport", "wire", "bth", "verbs", "trace"}, engine: true},
 	"ud":                   {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
