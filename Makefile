@@ -69,7 +69,7 @@ bench: ## WRITE and READ against iperf3 between two namespaces; needs root, ipro
 	$(GO) run ./bench $(BENCH)
 
 .PHONY: sim
-sim: ## the simulated workload over RUNS seeds of each network (RUNS=40)
+sim: ## simulated workloads of RC, UC and UD over RUNS seeds of each network (RUNS=40)
 	$(GO) test -count=1 -timeout 30m ./sim -runs $(or $(RUNS),40)
 
 .PHONY: soak
