@@ -46,7 +46,7 @@ func TestAllocations(t *testing.T) {
 				continue // it asks for counters, a map
 			}
 			t.Run(k.String()+" "+name, func(t *testing.T) {
-				const short, long = 500, 4500
+				const short, long = 300, 1800
 				few := mallocs(k, short, change)
 				many := mallocs(k, long, change)
 				require.Less(t, float64(many)-float64(few), 0.1*(long-short))

@@ -29,7 +29,7 @@ func (r *run) latency() (*report.Samples, error) {
 		r.startClock()
 	}
 	r.waits = r.cfg.messages() && r.cfg.server()
-	var last = r.now()
+	last := r.now()
 	r.stamp = func() {
 		now := r.now()
 		if r.flows[0].posted > 0 && (!r.cfg.timed() || r.clock.sampling()) {
