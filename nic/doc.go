@@ -23,7 +23,7 @@
 // Lock order: NIC.mu, then shard locks in index order, then a completion
 // queue's or an inbox's lock.
 //
-// It imports link, rc and what is below them. Source: IBA Specification
+// It imports link, rc, uc, ud and what is below them. Source: IBA Specification
 // Volume 1, clauses 9.6 (header validation), 10.2 (resources), 11.6
 // (asynchronous events) and Annex A17.
 package nic

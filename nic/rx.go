@@ -195,7 +195,10 @@ func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	default:
 		return trace.DropState
 	}
-	if w := q.eng.Flow(); w != nil && (f.src != w.Dst || f.dst != w.Src) {
+	switch w := q.eng.Flow(); {
+	case w != nil && (f.src != w.Dst || f.dst != w.Src):
+		return trace.DropAddress
+	case q.class == bth.UD && !f.dst.IsMulticast() && !q.s.n.own[f.dst]: // a broadcast, say
 		return trace.DropAddress
 	}
 	if !pkeysMatch(p.PKey, verbs.DefaultPKey) {

@@ -125,6 +125,9 @@ func TestDatagramDrops(t *testing.T) {
 			})
 		}},
 		{"longer than the active MTU", trace.DropLength, true, func(b *bench, q *verbs.QP) wire.Datagram { return b.from(there, here, toUD(q), 4100) }},
+		{"broadcast", trace.DropAddress, true, func(b *bench, q *verbs.QP) wire.Datagram {
+			return b.from(there, netip.MustParseAddr("192.0.2.255"), toUD(q), 8)
+		}},
 		{"multicast number, unicast address", trace.DropAddress, false, plain(func(p *bth.Packet) { p.DestQP = bth.QPNMulticast })},
 		{"multicast address, unicast number", trace.DropAddress, false, func(b *bench, q *verbs.QP) wire.Datagram { return b.from(there, group, toUD(q), 8) }},
 		{"multicast, nobody there", trace.DropGroup, false, multi(there, stranger, same)},

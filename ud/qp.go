@@ -154,6 +154,8 @@ func (q *QP) HandlePacket(now int64, p *bth.Packet) {
 		q.Recv.Fail(st, why)
 		q.Raised |= transport.EventFatal
 		q.ToErr(now, why)
+	} else if why == trace.DropTooLong && q.Cfg.OwnRQ() == nil {
+		q.Recv.Fail(verbs.WCLocLenErr, why)
 	}
 }
 

@@ -143,8 +143,9 @@ func TestBadReceive(t *testing.T) {
 	}
 }
 
-// TestSharedQueue: a queue pair that goes to ERR flushes what it has taken from
-// a shared queue, and leaves the rest to others.
+// TestSharedQueue: a request of a shared queue that is too small completes with
+// an error, and the queue pair lives on; when it goes to ERR it leaves what
+// there is to others.
 func TestSharedQueue(t *testing.T) {
 	r := newRaw(t, withSharedQueue)
 	for i := range 4 {
@@ -152,16 +153,23 @@ func TestSharedQueue(t *testing.T) {
 	}
 	r.In(r.datagram(0, 20))
 	r.In(r.datagram(1, 21))
-	r.WantDone("r0 ok/60")
+	if w := r.Done[1]; w.Reason != trace.DropTooLong {
+		t.Errorf("%+v", w)
+	}
+	r.WantDone("r0 ok/60, r1 LOC_LEN")
+	r.WantCounts(enginetest.Counts{trace.DropTooLong: 1})
+	r.WantState(verbs.StateRTS)
+	r.In(r.datagram(0, 20))
+	r.WantDone("r2 ok/60")
 	r.Modify(verbs.StateErr, 0, verbs.QPAttr{}, nil)
-	r.WantDone("r1 FLUSH")
+	r.WantDone("")
 	if e := r.qp.TakeEvents(); e != transport.EventLastWQE {
 		t.Errorf("events %v", e)
 	}
 	r.Modify(verbs.StateReset, 0, verbs.QPAttr{}, nil)
 	r.activate()
 	r.In(r.datagram(0, 20))
-	r.WantDone("r2 ok/60")
+	r.WantDone("r3 ok/60")
 }
 
 // TestReceiveStates: datagrams are taken from RTR on, and the first one there is
