@@ -25,10 +25,9 @@ func (r *run) latency() (*report.Samples, error) {
 	case writes(k):
 		turn = r.volley
 	}
-	if !r.cfg.messages() || !r.cfg.server() {
+	if r.waits = r.cfg.messages() && !r.first(); !r.waits {
 		r.startClock()
 	}
-	r.waits = r.cfg.messages() && r.cfg.server()
 	last := r.now()
 	r.stamp = func() {
 		now := r.now()
@@ -72,11 +71,15 @@ func (r *run) trip(k uint64) error {
 	return r.until(func() bool { return r.flows[0].done > k })
 }
 
-// exchange is one SEND each way, the client's first.
+// first reports whether this end sends first: perftest's client of SEND does,
+// and its server of WRITE, with and without immediate data.
+func (r *run) first() bool { return r.cfg.server() == writes(r.cfg.Kind) }
+
+// exchange is one message each way that takes a receive request.
 func (r *run) exchange(k uint64) error {
 	f := &r.flows[0]
 	arrived := func() bool { return f.recvd > k }
-	if r.cfg.server() {
+	if !r.first() {
 		if err := r.until(arrived); err != nil {
 			return err
 		}
@@ -87,7 +90,7 @@ func (r *run) exchange(k uint64) error {
 	if err := r.until(func() bool { return f.done > k }); err != nil {
 		return err
 	}
-	if r.cfg.server() {
+	if !r.first() {
 		return nil
 	}
 	return r.until(arrived)
@@ -102,12 +105,12 @@ func (r *run) until(done func() bool) error {
 	return nil
 }
 
-// volley is one WRITE each way, the server's first. Nothing tells the target
+// volley is one WRITE each way. Nothing tells the target
 // of a WRITE that it is there but its last octet, the number of the message,
 // which is written last.
 func (r *run) volley(k uint64) error {
 	f := &r.flows[0]
-	if !r.cfg.server() {
+	if !r.first() {
 		if err := r.watchOctet(f, k); err != nil {
 			return err
 		}
@@ -120,7 +123,7 @@ func (r *run) volley(k uint64) error {
 	if err := r.until(func() bool { return f.done > k }); err != nil {
 		return err
 	}
-	if r.cfg.server() {
+	if r.first() {
 		return r.watchOctet(f, k)
 	}
 	return nil
