@@ -20,10 +20,11 @@ type host struct {
 	node   *Node
 	rng    *rand.Rand
 	pd     *verbs.PD
-	srq    *verbs.SRQ // or nil
-	shared *buffers   // of srq
-	broken uint64     // packets that reached the port corrupted
-	last   map[uint32]int
+	srq    *verbs.SRQ     // or nil
+	shared *buffers       // of srq
+	broken uint64         // packets that reached the port corrupted
+	last   map[uint32]int // LAST_WQE_REACHED, by QPN
+	over   bool           // queue pairs are being stopped
 }
 
 // srqDepth is how many requests a shared receive queue holds; half of them are
@@ -69,6 +70,9 @@ func (h *host) events() {
 				h.t.Fatalf("%v of queue pair %#x at %v", e.Type, e.QPN, h.node.sim.Now())
 			}
 		default:
+			if h.srq != nil && len(h.shared.out) < srqDepth/2 && !h.over {
+				h.t.Fatalf("%d requests are outstanding, the limit is %d, and no event told so", len(h.shared.out), srqDepth/2)
+			}
 			return
 		}
 	}
@@ -77,6 +81,7 @@ func (h *host) events() {
 // stop takes queue pairs to ERR, whose flush must give back every receive
 // request that did not complete.
 func (h *host) stop(qps []*verbs.QP, poll func()) {
+	h.over = true
 	for _, q := range qps {
 		require.NoError(h.t, q.Modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState))
 	}

@@ -111,11 +111,11 @@ func run(t *testing.T, cfg Config, start func(*world)) {
 }
 
 func (w *world) work() {
-	for _, h := range w.hosts {
-		h.events()
-	}
 	for _, e := range w.ends {
 		e.work()
+	}
+	for _, h := range w.hosts {
+		h.events()
 	}
 }
 
