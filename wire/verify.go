@@ -14,8 +14,11 @@ const (
 	idCounted = MaxSegments
 	// idAhead: how far past the peer's last identification the next may be.
 	// Linux draws them from a counter shared by the destinations of a hash
-	// bucket, so other traffic of the peer moves it too.
-	idAhead = 64
+	// bucket, so other traffic of the peer moves it too. And a pause of the
+	// peer moves it without a pause here when packets from before and after
+	// are taken together: a third of a second at one a millisecond. UC and UD
+	// do not send again what is dropped for that.
+	idAhead = 320
 	// idBehind: how far back a reordered packet may be.
 	idBehind = 64
 	// idPerMilli: Linux moves the counter by up to one per clock tick of idle
@@ -26,6 +29,11 @@ const (
 	idMaxRate  = 50_000
 	// idMinGap is the shortest time, in nanoseconds, that a rate is taken from.
 	idMinGap = 10_000
+	// missWeight and missLimit: when more than one packet in missWeight falls
+	// outside the window, the rate is too low and doubled. What is damaged gets
+	// as far as the window once in 2^16 times, so it is the peer's own.
+	missWeight = 16
+	missLimit  = 64
 	// maxPeers bounds the table; it is emptied when full.
 	maxPeers = 4096
 )
@@ -37,17 +45,18 @@ const (
 // one with probability 2^-16) and it lies where the peer's next must lie:
 //
 //   - 0 to 127: the segments of a counted burst;
-//   - the peer's last plus 1 to 64, plus one per idle millisecond (or what the
+//   - the peer's last plus 1 to 320, plus one per idle millisecond (or what the
 //     peer's counter was seen to move in that time), or up to 64 behind it.
 //
-// In steady traffic that lets a random error pass with probability 2^-24, on
+// In steady traffic that lets a random error pass with probability 2^-23, on
 // top of the UDP checksum where the sender fills it in. The first
 // identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
 // with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then
 // on the peer's DF bit is known too. One outside the window, or with the other
 // DF bit, is dropped and remembered; a second one that fits after it, at no more
 // than twice the rate that would explain the first, moves the window there and
-// widens it to that rate from then on. A peer whose counter other traffic moves
+// widens it to that rate from then on; and the rate is doubled while more than
+// one in 16 falls outside. A peer whose counter other traffic moves
 // by 65536 between two packets is thus checked at 2^-16 only.
 //
 // Anybody can make a right ICRC, with any source address: what a packet says of
@@ -88,6 +97,7 @@ type idPeer struct {
 	candAt    int64
 	candRate  int64 // per millisecond, that would explain cand
 	rate      int64 // learned, per millisecond
+	missed    uint8 // missWeight for each packet outside the window, 1 less for each inside
 }
 
 // NewVerifier returns a Verifier that knows no peers.
@@ -192,6 +202,7 @@ func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 	switch {
 	case same && id-p.id <= ahead(now-p.at, max(p.rate, idPerMilli)) && id != p.id:
 		p.id, p.at, p.has = id, now, false
+		p.missed -= min(p.missed, 1)
 		return trace.None
 	case same && p.id-id <= idBehind: // reordered or repeated: does not move the window
 		return trace.None
@@ -207,6 +218,9 @@ func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 	gap := max(now-p.at, idMinGap)
 	p.cand, p.candClear, p.has, p.candAt = id, clear, true, now
 	p.candRate = min(int64(id-p.id)*1e6/gap+1, idMaxRate)
+	if p.missed += missWeight; p.missed >= missLimit {
+		p.rate, p.missed = min(2*max(p.rate, p.candRate), idMaxRate), 0
+	}
 	return trace.DropICRCWindow
 }
 
