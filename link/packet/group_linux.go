@@ -27,11 +27,6 @@ type groups struct {
 	members map[netip.Addr]member
 }
 
-type member struct {
-	fd   int // of the UDP socket
-	link int // that receives for the group
-}
-
 // JoinGroup begins to receive for a group. One link of an Open can do so.
 func (l *Link) JoinGroup(group netip.Addr) error {
 	return l.changeGroup(group, l.groups.join)

@@ -39,3 +39,9 @@ const (
 	maxRounds     = 4           // receive calls in one Recv while nothing is for us
 	slotLen       = 65536 + 128 // virtio header, Ethernet and tag, IPv6 header, 65535 octets
 )
+
+// member is a joined multicast group.
+type member struct {
+	fd   int // of the UDP socket that is the host's membership
+	link int // that receives for the group
+}
