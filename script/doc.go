@@ -58,7 +58,7 @@
 // for remote read, write and atomic, l for local write, none), qkey (0x1234);
 // sq and rq (64) are the depths of its queues, sge (4), inline (64), window in
 // packets; flow_control makes credits bind, srq takes its receive requests
-// from a shared queue; state (rts) is the state it is brought to.
+// from a shared queue; device and engine say what the script is about, if not both; state (rts) is the state it is brought to.
 //
 // A region is memory: size (65536), addr (0x10000), access (all), fill=bytes,
 // and foreign for one of another protection domain. Without a region of that
@@ -72,7 +72,7 @@
 // qkey, srcqp; len=n for n octets of 5a or data=bytes. Flags: ack, se, fecn,
 // becn, reserved (all reserved bits of the BTH set). The pad and, for a message
 // of one packet, dma follow from the payload; cut=n leaves out the last n
-// octets. What is no packet at all is refused before the engine, with the
+// octets, icrc=n are bits in which the ICRC is wrong. What is no packet at all is refused before the engine, with the
 // reasons of bth.Parse.
 //
 // > is the next packet that the queue pair sent. Fields that are named must be
@@ -101,7 +101,7 @@
 // since the last: COMM_EST, SQ_DRAINED, FATAL, REQ_ERR, ACCESS_ERR, LAST_WQE; only
 // scripts that have it look at events.
 //
-// count compares counters, by the names of trace.Reason. link n lets n more
+// count compares counters, by the names of trace.Reason, as far as the subject has them. link n lets n more
 // packets leave and no others, link open all. withdraw deregisters a region.
 //
 // The package may import the engines and what they are made of.

@@ -45,7 +45,9 @@ type engine struct {
 // sink is a completion queue without a bottom.
 type sink struct{ got []Completion }
 
-func (s *sink) Push(w *verbs.WC, solicited bool) { s.got = append(s.got, Completion{*w, solicited}) }
+func (s *sink) Push(w *verbs.WC, solicited bool) {
+	s.got = append(s.got, Completion{WC: *w, Solicited: solicited})
+}
 
 func (s *sink) take() []Completion {
 	got := s.got
@@ -56,9 +58,27 @@ func (s *sink) take() []Completion {
 // shared hides from an engine that the receive ring is its own.
 type shared struct{ *verbs.RecvRing }
 
+// domain is the protection domain of the queue pair, foreign that of others.
+const domain, foreign mr.PD = 1, 2
+
 // Engine makes a queue pair of this module: an engine of package rc, uc or ud.
 func Engine(s *Setup) (Subject, error) {
+	if s.Device {
+		return nil, ErrOther
+	}
 	c := s.Cap
+	mrs := mr.NewTable(1)
+	for _, g := range s.Regions {
+		m := mr.Region{PD: domain, IOVA: g.IOVA, Mem: g.Mem, Access: g.Access}
+		if g.Foreign {
+			m.PD = foreign
+		}
+		r, err := mrs.Register(m)
+		if err != nil {
+			return nil, err
+		}
+		g.Key, g.Withdraw = r.Key, func() error { return mrs.Deregister(r.Key) }
+	}
 	sendMem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
 	recvMem := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
 	e := &engine{setup: s, burst: wire.NewBurst()}
@@ -74,7 +94,7 @@ func Engine(s *Setup) (Subject, error) {
 	if !ok || !ok2 {
 		return nil, fmt.Errorf("script: rings of %+v", c)
 	}
-	cfg := transport.Config{QPN: s.QPN, PD: s.PD, Cap: c, SQ: sq, RQ: rq, SendCQ: &e.send, RecvCQ: &e.recv, MRs: s.MRs}
+	cfg := transport.Config{QPN: s.QPN, PD: domain, Cap: c, SQ: sq, RQ: rq, SendCQ: &e.send, RecvCQ: &e.recv, MRs: mrs}
 	if s.SharedRQ {
 		cfg.RQ = shared{rq}
 	}
@@ -185,10 +205,8 @@ var events = []struct {
 }
 
 func (e *engine) Observe() Observation {
-	o := Observation{State: e.State(), Send: e.send.take(), Recv: e.recv.take(), Counts: *e.Counts()}
-	for i, n := range e.front {
-		o.Counts[i] += n
-	}
+	o := Observation{State: e.State(), Send: e.send.take(), Recv: e.recv.take()}
+	o.Count = func(r trace.Reason) (uint64, bool) { return e.Counts()[r] + e.front[r], true }
 	got := e.TakeEvents()
 	for _, ev := range events {
 		if got&ev.bit != 0 && (ev.typ != verbs.EventLastWQE || e.setup.SharedRQ) { // the NIC tells of it for shared queues alone

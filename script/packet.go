@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -87,6 +88,7 @@ type packet struct {
 	becn     bool
 	reserved bool
 	cut      int
+	icrc     uint32 // differs from the right one in these bits
 }
 
 // fillOctet is what len=n means.
@@ -165,6 +167,8 @@ func (c *parser) parsePacket(a *args, inbound bool) *packet {
 	p.ack, p.se, p.fecn, p.becn = a.flag("ack"), a.flag("se"), a.flag("fecn"), a.flag("becn")
 	if inbound {
 		p.reserved, p.cut = a.flag("reserved"), a.count("cut", 0, maxBytes)
+		n, _ := a.num("icrc", 32)
+		p.icrc = uint32(n)
 	}
 	if info := p.op.Info(); info.Ext&bth.ExtAETH != 0 && !p.rnrKind && !p.names("syndrome") {
 		p.ackKind = true
@@ -205,8 +209,8 @@ func (p *packet) names(field string) bool {
 	return false
 }
 
-// encode returns the octets of a packet that arrives, BTH to ICRC; the ICRC is
-// left 0.
+// encode returns the octets of a packet that arrives, BTH to ICRC; in the place
+// of that is what is to be wrong with it.
 func (r *runner) encode(p *packet) []byte {
 	info := p.op.Info()
 	q := bth.Packet{
@@ -219,6 +223,9 @@ func (r *runner) encode(p *packet) []byte {
 	}
 	for _, s := range p.settings {
 		s.set(&q, r.value(s))
+	}
+	if q.DestQP == r.s.setup.QPN { // the script's name for it
+		q.DestQP = r.setup.QPN
 	}
 	n := bth.BTHLen
 	if info.Valid() {
@@ -234,6 +241,7 @@ func (r *runner) encode(p *packet) []byte {
 		b[8] |= 0x7f
 	}
 	copy(b[n:], p.data)
+	binary.LittleEndian.PutUint32(b[len(b)-bth.ICRCLen:], p.icrc)
 	return b[:max(0, len(b)-p.cut)]
 }
 
@@ -247,6 +255,9 @@ func (r *runner) value(s setting) uint64 {
 	case key:
 		return uint64(r.key(s.v))
 	}
+	if own := uint64(r.s.setup.QPN); s.name == "srcqp" && s.v.off == own {
+		return uint64(r.setup.QPN)
+	}
 	return s.v.off
 }
 
@@ -259,7 +270,8 @@ func (r *runner) diff(want *packet, got *bth.Packet) string {
 		return fmt.Sprintf("opcode is %v", got.Opcode)
 	}
 	always := []setting{
-		{fieldNamed("pkey"), place{off: verbs.DefaultPKey}}, {fieldNamed("tver"), place{}},
+		{fieldNamed("pkey"), place{off: verbs.DefaultPKey}},
+		{fieldNamed("tver"), place{}},
 		{fieldNamed("pad"), place{off: uint64(-len(got.Payload) & 3)}},
 	}
 	if r.setup.Type != verbs.UD {

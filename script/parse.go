@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gorxe/gorxe/bth"
-	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -184,7 +183,10 @@ func (c *parser) qp(a *args) {
 	}
 	s.Cap.MaxRecvSGE = s.Cap.MaxSendSGE
 	s.Window = a.count("window", 0, 4096)
-	s.SharedRQ = a.flag("srq")
+	s.SharedRQ, s.Device, s.Bare = a.flag("srq"), a.flag("device"), a.flag("engine")
+	if s.Device && s.Bare {
+		a.fail("device and engine exclude each other; a script for both says neither")
+	}
 	s.MTU = int(c.s.attr.PathMTU)
 	c.s.state = verbs.StateRTS
 	if name, ok := a.str("state"); ok {
@@ -336,6 +338,3 @@ func reasonNamed(name string) (trace.Reason, bool) {
 	}
 	return 0, false
 }
-
-// pd is the protection domain of the queue pair, foreign that of others.
-const pd, foreign mr.PD = 1, 2

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gorxe/gorxe/bth"
-	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -19,6 +18,9 @@ import (
 type Options struct {
 	Make  Maker  // Engine when nil
 	Shift uint32 // added to every PSN
+	// Slack is how late the Subject's timers may run: packets and completions
+	// may come that much after the time they are due, never before.
+	Slack time.Duration
 	// Log is told of every packet, as a line of a script.
 	Log func(line string)
 }
@@ -57,8 +59,9 @@ type runner struct {
 	sub     Subject
 	setup   Setup
 	shift   uint32
+	slack   int64
 	log     func(string)
-	regions map[string]*mr.Region
+	regions map[string]*Region
 
 	now    int64
 	when   when // of the step at hand, absolute
@@ -85,22 +88,15 @@ type done struct {
 // Run runs the script once. The error is a *Failure that tells the step, or what
 // kept the queue pair from being made.
 func (s *Script) Run(o Options) error {
-	r := &runner{s: s, setup: s.setup, shift: o.Shift, log: o.Log, budget: -1, regions: map[string]*mr.Region{}}
+	r := &runner{s: s, setup: s.setup, shift: o.Shift, slack: int64(o.Slack), log: o.Log, budget: -1, regions: map[string]*Region{}}
 	if o.Make == nil {
 		o.Make = Engine
 	}
-	r.setup.PD, r.setup.MRs = pd, mr.NewTable(1)
 	r.setup.Flow = &wire.Flow{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.2"), SrcPort: 0xc001, TTL: 64}
 	for _, g := range s.regions {
-		m := mr.Region{PD: pd, IOVA: g.addr, Mem: make([]byte, g.size), Access: g.access}
+		m := &Region{Name: g.name, Mem: make([]byte, g.size), IOVA: g.addr, Access: g.access, Foreign: g.foreign}
 		copy(m.Mem, g.fill)
-		if g.foreign {
-			m.PD = foreign
-		}
-		var err error
-		if r.regions[g.name], err = r.setup.MRs.Register(m); err != nil {
-			return fmt.Errorf("%s: region %s: %w", s.File, g.name, err)
-		}
+		r.regions[g.name], r.setup.Regions = m, append(r.setup.Regions, m)
 	}
 	var err error
 	if r.sub, err = o.Make(&r.setup); err != nil {
@@ -160,11 +156,14 @@ func (r *runner) step(st *step) error {
 	case w.relative:
 		w.lo, w.hi = w.lo+r.now, w.hi+r.now
 	}
+	if w.hi < r.now && w.hi+r.slack >= r.now {
+		w.hi = r.now
+	}
 	if w.hi < r.now {
 		return fmt.Errorf("it is %v already", time.Duration(r.now))
 	}
 	r.when = w
-	if w.lo == w.hi {
+	if st.when.lo == st.when.hi {
 		if err := r.advance(w.lo, nil); err != nil {
 			return err
 		}
@@ -235,7 +234,7 @@ func (r *runner) record(dir string, b []byte) {
 // nextPacket takes the next packet sent, and waits for it as long as the step
 // says.
 func (r *runner) nextPacket() (sent, error) {
-	if err := r.advance(r.when.hi, func() bool { return len(r.sent) > 0 }); err != nil {
+	if err := r.advance(r.when.hi+r.slack, func() bool { return len(r.sent) > 0 }); err != nil {
 		return sent{}, err
 	}
 	if len(r.sent) == 0 {
@@ -255,7 +254,7 @@ func (r *runner) nextCompletion(queue string) (Completion, error) {
 	if queue == "recv" {
 		q = &r.recv
 	}
-	if err := r.advance(r.when.hi, func() bool { return len(*q) > 0 }); err != nil {
+	if err := r.advance(r.when.hi+r.slack, func() bool { return len(*q) > 0 }); err != nil {
 		return Completion{}, err
 	}
 	if len(*q) == 0 {

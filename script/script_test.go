@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,7 +42,9 @@ func TestScripts(t *testing.T) {
 				t.Errorf("%s says no rule, or has no title", s.File)
 			}
 			for _, shift := range shifts {
-				if err := s.Run(Options{Shift: shift}); err != nil {
+				if err := s.Run(Options{Shift: shift}); errors.Is(err, ErrOther) {
+					t.Skip("package device runs it")
+				} else if err != nil {
 					t.Fatalf("shifted by %#x: %v", shift, err)
 				}
 			}

@@ -1,30 +1,48 @@
 package script
 
 import (
+	"errors"
+
 	"github.com/gorxe/gorxe/bth"
-	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
 
-// Setup is what a Subject is to be made of.
+// Setup is what a Subject is to be made of. The Maker fills in what it alone
+// knows: numbers and keys.
 type Setup struct {
 	Type     verbs.QPType
-	QPN      bth.QPN
+	QPN      bth.QPN // the script's; a Maker that gives another says so here
 	Cap      verbs.QPCap
 	SharedRQ bool // receive requests come from a shared queue
-	Window   int  // packets in flight; 0 is the engine's choice
+	Window   int  // packets in flight; 0 is the Maker's choice
 	MTU      int  // of a UD queue pair, octets
+	Device   bool // the script is about a whole device: partitions, keys, states of posting
+	Bare     bool // it is about an engine alone: what a device refuses before
 
-	// PD is the queue pair's protection domain and MRs holds its regions, and
-	// those of others. The script takes regions out of it while it runs.
-	PD  mr.PD
-	MRs *mr.Table
+	Regions []*Region
 
-	// Flow is where the queue pair's packets go.
+	// Flow is where the queue pair's packets go, and come from.
 	Flow *wire.Flow
 }
+
+// Region is memory that is to be registered.
+type Region struct {
+	Name    string
+	Mem     []byte
+	IOVA    uint64
+	Access  verbs.Access
+	Foreign bool // of another protection domain than the queue pair's
+
+	// The Maker's: the key, and how to deregister the region.
+	Key      uint32
+	Withdraw func() error
+}
+
+// ErrOther is what a Maker of engines returns for a script about a device, and
+// one of devices for a script about an engine.
+var ErrOther = errors.New("script: it is about the other kind of subject: a whole device (rxe script --nic), or an engine alone")
 
 // Maker makes a queue pair in state RESET.
 type Maker func(s *Setup) (Subject, error)
@@ -38,8 +56,9 @@ type Subject interface {
 	PostSend(now int64, w *verbs.SendWR) error
 	PostRecv(now int64, w *verbs.RecvWR) error
 
-	// Receive takes a datagram: BTH to ICRC, borrowed for the call. Addresses
-	// and ICRC are right.
+	// Receive takes a datagram: BTH to ICRC, borrowed for the call. It came from
+	// where the queue pair sends to. The last four octets are the bits in
+	// which the ICRC is to be wrong: who checks one adds (xor) the right one.
 	Receive(now int64, datagram []byte)
 
 	// Transmit returns what leaves now, BTH to ICRC: all there is, or the first
@@ -60,7 +79,11 @@ type Observation struct {
 	Send   []Completion // since the last Observe
 	Recv   []Completion
 	Events []verbs.EventType
-	Counts trace.Counts // since the queue pair was made
+
+	// Count returns how often something happened since the queue pair was
+	// made; known is false for what the Subject does not count, or not apart
+	// from other things. It is valid until the next Observe.
+	Count func(trace.Reason) (n uint64, known bool)
 }
 
 // Completion is a completion and whether it wakes who waits for solicited
@@ -68,4 +91,5 @@ type Observation struct {
 type Completion struct {
 	verbs.WC
 	Solicited bool
+	Polled    bool // by a program that did not wait: Solicited is not known
 }

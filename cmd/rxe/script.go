@@ -6,23 +6,27 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe/script"
+	"github.com/gorxe/gorxe/script/device"
 )
 
 func newScriptCmd() *cobra.Command {
 	var (
 		opts    script.Options
 		packets bool
+		nic     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "script FILE...",
-		Short: "Run packet scripts against this module's RC, UC and UD engines",
+		Short: "Run packet scripts against this module's queue pairs",
 		Long: `Run packet scripts: rules of the protocol as texts that say which packets one
 queue pair receives and which it must send, and when. A FILE that is a directory
-stands for all *.pkt in it. The language is described in the documentation of
+stands for all *.pkt in it. Scripts run on an engine alone, or with --nic on a
+whole device: a few are about one of the two and run on that. The language is described in the documentation of
 package script; docs/rules.md lists the scripts that come with gorxe.
 
 Each file gives a line: ok, or FAIL with the step that went wrong, what came
@@ -44,7 +48,7 @@ instead, and the last packets. The exit status is 1 if any failed.`,
 			}
 			failed := 0
 			for _, f := range files {
-				if err := runScript(f, opts); err != nil {
+				if err := runScript(f, opts, nic); err != nil {
 					failed++
 					fmt.Fprintf(out, "FAIL %v\n", err) // which names the file
 				} else {
@@ -61,6 +65,7 @@ instead, and the last packets. The exit status is 1 if any failed.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&packets, "packets", "p", false, "print every packet, as a script would have it")
+	cmd.Flags().BoolVar(&nic, "nic", false, "run on a whole device: rings, keys, ICRC, timers and all")
 	cmd.Flags().Uint32Var(&opts.Shift, "shift", 0, "add this to every PSN, so that it wraps elsewhere")
 	return cmd
 }
@@ -88,7 +93,9 @@ func scriptFiles(args []string) (files []string, err error) {
 	return files, nil
 }
 
-func runScript(file string, o script.Options) error {
+// runScript runs a script on an engine or on a device, and on the other if it is
+// about that alone.
+func runScript(file string, o script.Options, nic bool) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -97,5 +104,12 @@ func runScript(file string, o script.Options) error {
 	if err != nil {
 		return err
 	}
-	return s.Run(o)
+	on := []func(*script.Script, script.Options) error{(*script.Script).Run, device.Run}
+	if nic {
+		slices.Reverse(on)
+	}
+	if err = on[0](s, o); errors.Is(err, script.ErrOther) {
+		err = on[1](s, o)
+	}
+	return err
 }

@@ -48,6 +48,8 @@ func TestScript(t *testing.T) {
 
 // The scripts that come with gorxe, as a user runs them.
 func TestScriptsOfOurs(t *testing.T) {
-	out, err := rxe("script", "../../script/testdata")
-	require.NoError(t, err, out)
+	for _, args := range [][]string{{"script"}, {"script", "--nic"}} {
+		out, err := rxe(append(args, "../../script/testdata")...)
+		require.NoError(t, err, out)
+	}
 }

@@ -55,7 +55,8 @@ var house = map[string]rule{
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
 	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
-	"script":            {imports: []string{"sim", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace"}},
+	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
+	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}}, // a whole device under a script
 	"internal/pcap":     {},
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},

@@ -1,0 +1,38 @@
+package device
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorxe/gorxe/script"
+)
+
+// Every script that is not about an engine alone, on a device.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("../testdata/*.pkt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".pkt"), func(t *testing.T) {
+			s, err := script.Parse(f, string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, shift := range []uint32{0, 0xfffffe - 100} {
+				if err := Run(s, script.Options{Shift: shift}); errors.Is(err, script.ErrOther) {
+					t.Skip(err)
+				} else if err != nil {
+					t.Fatalf("shifted by %#x: %v", shift, err)
+				}
+			}
+		})
+	}
+}
