@@ -79,7 +79,8 @@ func TestMulticast(t *testing.T) {
 					cq := x.newCQ(verbs.CQConfig{Vector: i % shards})
 					q := x.datagrams(verbs.QPConfig{SendCQ: cq, RecvCQ: cq})
 					require.NoError(t, q.AttachMulticast(verbs.GIDOf(group)))
-					recv(t, q, verbs.RecvWR{SGL: []verbs.SGE{x.mr.SGE(0, 100)}}, verbs.RecvWR{SGL: []verbs.SGE{x.mr.SGE(0, 100)}})
+					room := []verbs.SGE{x.mr.SGE(i*100, 100)} // shards write at the same time
+					recv(t, q, verbs.RecvWR{SGL: room}, verbs.RecvWR{SGL: room})
 					qs, cqs = append(qs, q), append(cqs, cq)
 				}
 			}

@@ -236,7 +236,8 @@ func TestMulticastChurn(t *testing.T) {
 					err = errors.Join(q.Activate(verbs.DatagramOptions{QKey: qkey}), q.AttachMulticast(gid))
 				}
 				if err == nil {
-					_, err = q.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{b.mr.SGE(8192, 100)}}, {SGL: []verbs.SGE{b.mr.SGE(8192, 100)}}})
+					room := []verbs.SGE{b.mr.SGE(8192*(w+1), 100)} // shards write at the same time
+					_, err = q.PostRecv([]verbs.RecvWR{{SGL: room}, {SGL: room}})
 				}
 				err = errors.Join(err, q.Modify(&verbs.QPAttr{QKey: uint32(w)}, verbs.AttrQKey))
 				if w != 0 {

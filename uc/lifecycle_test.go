@@ -17,7 +17,7 @@ import (
 func TestLifecycle(t *testing.T) {
 	status := map[verbs.WCStatus]int{}
 	var events transport.Events
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			l := &life{c: rand.New(rand.NewPCG(seed, 4)), raw: newRaw(t, 0xffffe0)}
 			for range 200 {

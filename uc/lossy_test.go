@@ -289,7 +289,7 @@ func (x *channel) perfect() {
 func TestLossyChannel(t *testing.T) {
 	var seen trace.Counts
 	var lost uint64
-	for seed := range uint64(200) {
+	for seed := range uint64(80) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			x := newChannel(t, rand.New(rand.NewPCG(seed, 3)))
 			x.run(60)
