@@ -88,7 +88,7 @@ func (w *world) sendGram(gs ...*gram) error {
 		gid, qpn := w.goesTo(g)
 		r := work{
 			id: g.id, op: verbs.WRSend, off: g.off, len: g.len, flags: g.flagged, qpn: qpn, qkey: g.key,
-			to: verbs.AV{DGID: gid, TrafficClass: g.class},
+			to: verbs.AV{DGID: gid, SGIDIndex: w.req.self.GIDIndex, TrafficClass: g.class},
 		}
 		if g.imm != 0 {
 			r.op, r.imm = verbs.WRSendImm, g.imm

@@ -64,7 +64,7 @@ type work struct {
 	imm       uint32
 	add, swap uint64 // add is also what CmpSwap compares with
 
-	to        verbs.AV // UD: where to, of which the GID index is the side's own
+	to        verbs.AV // UD: where to; the guest uses its endpoint's GID
 	qpn, qkey uint32   // UD
 }
 
@@ -269,30 +269,15 @@ func (q ourQP) send(ws ...*work) error {
 	for _, w := range ws {
 		wr := w.wr()
 		if w.to.DGID != (verbs.GID{}) {
-			if err := q.aim(&wr, w.to); err != nil {
+			h, err := q.o.ah(w.to)
+			if err != nil {
 				return err
 			}
+			wr.AH = h.Handle()
 		}
 		l = append(l, wr)
 	}
 	_, err := q.PostSend(l)
-	return err
-}
-
-// aim gives a send request its address handle, from the GID of the family of
-// where it goes.
-func (q ourQP) aim(wr *verbs.SendWR, to verbs.AV) error {
-	if a := netip.AddrFrom16(to.DGID).Unmap(); !a.IsMulticast() {
-		g, err := q.o.dev.ChooseGID(a)
-		if err != nil {
-			return err
-		}
-		to.SGIDIndex = g.Index
-	}
-	h, err := q.o.ah(to)
-	if err == nil {
-		wr.AH = h.Handle()
-	}
 	return err
 }
 
