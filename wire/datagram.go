@@ -19,7 +19,7 @@ type Datagram struct {
 
 	// ID and Flags are the IPv4 identification and the flags and fragment
 	// offset of the first segment; valid when IDKnown. A later segment's ID
-	// is one higher each.
+	// is one higher each, or the same where datagrams with DF were merged.
 	ID      uint16
 	Flags   uint16
 	IDKnown bool

@@ -147,6 +147,11 @@ func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
 	case diff == 0:
 		return trace.None
 	case d.IDKnown:
+		// Linux also merges datagrams that all have one identification, as the
+		// single packets of a socket with DF set have (RFC 6864).
+		if i > 0 && packetState(v.state^idState(d.ID), body) == storedICRC(pkt) {
+			return trace.None
+		}
 		return trace.DropICRC
 	}
 	diff = crcUnshift(diff, len(body))

@@ -91,3 +91,28 @@ func TestSealVerify(t *testing.T) {
 		}
 	}
 }
+
+// TestMergedIdentifications: a run that the kernel merged has identifications
+// that count up, or one and the same.
+func TestMergedIdentifications(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ids  [3]uint16
+		want [3]trace.Reason
+	}{
+		{"counting", [3]uint16{7, 8, 9}, [3]trace.Reason{}},
+		{"all alike", [3]uint16{7, 7, 7}, [3]trace.Reason{}},
+		{"neither", [3]uint16{7, 9, 6}, [3]trace.Reason{0, trace.DropICRC, trace.DropICRC}},
+	} {
+		d := Datagram{Src: hiddenSrc, Dst: hiddenDst, SrcPort: 0xc0de, ID: c.ids[0], Flags: FlagDF, IDKnown: true, SegLen: 64}
+		for _, id := range c.ids {
+			d.Payload = append(d.Payload, hidden(hiddenSrc, id, true).Payload...)
+		}
+		v := NewVerifier()
+		for i, want := range c.want {
+			if r := v.Check(0, &d, i); r != want {
+				t.Errorf("%s: segment %d: %v, want %v", c.name, i, r, want)
+			}
+		}
+	}
+}
