@@ -272,6 +272,46 @@ func TestSRQHostile(t *testing.T) {
 	require.NoError(t, s.Destroy())
 }
 
+// TestSRQHostileRC: the same for an RC queue pair: it answers with a NAK and goes
+// to ERR; the next of the queue is served.
+func TestSRQHostileRC(t *testing.T) {
+	b := newBench(t, 1, nil)
+	spy := &ringSpy{NIC: b.nic}
+	ctx := verbs.NewContext(spy)
+	pd, err := ctx.AllocPD()
+	require.NoError(t, err)
+	mr, err := pd.AllocMR(4096, verbs.AccessAll)
+	require.NoError(t, err)
+	cq, err := ctx.CreateCQ(verbs.CQConfig{Depth: 64})
+	require.NoError(t, err)
+	s, err := pd.CreateSRQ(verbs.SRQConfig{MaxWR: 8, MaxSGE: 1})
+	require.NoError(t, err)
+	for i := range 2 {
+		_, err := s.PostRecv([]verbs.RecvWR{{ID: uint64(i), SGL: []verbs.SGE{mr.SGE(0, 100)}}})
+		require.NoError(t, err)
+	}
+	spy.ring[192] = 77 // entries of the first
+	for _, want := range []struct {
+		status   verbs.WCStatus
+		syndrome bth.Syndrome
+		state    verbs.QPState
+	}{{verbs.WCLocQPOpErr, 0x63, verbs.StateErr}, {verbs.WCSuccess, bth.AckUnlimited, verbs.StateRTS}} {
+		b.qp, err = pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, SRQ: s})
+		require.NoError(t, err)
+		b.connect()
+		b.links[0].arrive(datagram(b.request(), 8))
+		b.step()
+		out := b.links[0].took()
+		require.Len(t, out, 1)
+		require.Equal(t, want.syndrome, out[0].Syndrome)
+		var wc [4]verbs.WC
+		require.Equal(t, 1, cq.Poll(wc[:]))
+		require.Equal(t, want.status, wc[0].Status)
+		require.Equal(t, want.state, b.state())
+	}
+	require.NotContains(t, b.events(), verbs.EventSRQErr)
+}
+
 // TestSRQUnderLoad: RC and UD queue pairs of both shards take from one queue
 // while another thread posts to it and the limit is armed again and again; every
 // message of every stream arrives, in its order.

@@ -88,6 +88,9 @@ func (l *life) post() {
 // transmit fills bursts, of which the link takes what it likes.
 func (l *life) transmit() {
 	bs := l.Bursts(1+l.c.IntN(3), 1+l.c.IntN(4))
+	if len(bs) == 0 && l.qp.Ready(0) {
+		l.T.Fatal("Ready, nothing under way, and Fill gives nothing")
+	}
 	take := l.c.IntN(10)
 	for i, b := range bs {
 		if i > 0 && i == len(bs)-1 && l.c.IntN(4) == 0 {
