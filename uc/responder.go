@@ -10,7 +10,7 @@ import (
 // late is how far behind the expected PSN a packet counts as repeated or
 // overtaken. Further behind it is ahead, after a long silence: the PSN has
 // only 24 bits, and nobody repeats anything here.
-const late = 1 << 10
+const late = 1 << 15
 
 // responder is the receiving half of a queue pair.
 type responder struct {
