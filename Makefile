@@ -106,6 +106,10 @@ lint: ## staticcheck
 layering: ## which package may import which, and what engines may not do
 	$(GO) test -count=1 ./internal/layering
 
+.PHONY: rules
+rules: ## write docs/rules.md: every rule of the protocol, its code and what proves it
+	$(GO) test -count=1 ./internal/rules -run TestDocument -update
+
 .PHONY: cross
 cross: ## builds for linux/arm64, and the portable packages for darwin/arm64
 	GOOS=linux GOARCH=arm64 $(GO) vet ./...

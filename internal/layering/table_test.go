@@ -61,6 +61,7 @@ var house = map[string]rule{
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
 	"internal/layering": {},
+	"internal/rules":    {},
 
 	// What the programs call.
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
