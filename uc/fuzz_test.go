@@ -56,7 +56,7 @@ func (x *target) tend() {
 }
 
 // choosePacket makes a packet that is nearly right.
-func (x *target) choosePacket(c chooser) bth.Packet {
+func (x *target) choosePacket(c enginetest.Chooser) bth.Packet {
 	op := bth.Opcode(c.IntN(256))
 	if c.IntN(8) > 0 {
 		op = sendFirst | bth.Opcode(c.IntN(int(bth.RCWriteOnlyImm)+1))
@@ -82,7 +82,7 @@ func (x *target) choosePacket(c chooser) bth.Packet {
 }
 
 // bombard sends a target n packets of choice.
-func bombard(t testing.TB, c chooser, n int) *target {
+func bombard(t testing.TB, c enginetest.Chooser, n int) *target {
 	x := newTarget(t, 0xfffff0)
 	x.tend()
 	b := wire.NewBurst()
@@ -150,14 +150,14 @@ func FuzzResponder(f *testing.F) {
 		f.Add(enginetest.Bytes(600, seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := schedule(b[:min(len(b), 4096)])
+		s := enginetest.Schedule(b[:min(len(b), 4096)])
 		bombard(t, &s, len(s)/12)
 	})
 }
 
 // scribble writes over rings of which some octets are right, and has the queue
 // pair send and receive from them.
-func scribble(t testing.TB, c chooser, n int) *target {
+func scribble(t testing.TB, c enginetest.Chooser, n int) *target {
 	x := newTarget(t, 0xfffff0)
 	x.tend()
 	for range n {
@@ -202,7 +202,7 @@ func FuzzRings(f *testing.F) {
 		f.Add(enginetest.Bytes(300, seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := schedule(b[:min(len(b), 2048)])
+		s := enginetest.Schedule(b[:min(len(b), 2048)])
 		scribble(t, &s, len(s)/8)
 	})
 }

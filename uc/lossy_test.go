@@ -13,27 +13,6 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// chooser decides a run: a random source, or the octets of a fuzzer.
-type chooser interface {
-	// IntN returns a number below n; n-1 is the uneventful choice.
-	IntN(n int) int
-}
-
-// schedule chooses by octets, and the uneventful once they are used up.
-type schedule []byte
-
-func (s *schedule) IntN(n int) int {
-	v := 0
-	for k := 1; k < n; k *= 256 {
-		if len(*s) == 0 {
-			return n - 1
-		}
-		v = v<<8 | int((*s)[0])
-		*s = (*s)[1:]
-	}
-	return v % n
-}
-
 // message is one that was sent; its immediate data is its index, and a WRITE
 // goes to a place of its own.
 type message struct {
@@ -45,7 +24,7 @@ type message struct {
 // channel is two queue pairs and a wire between them that loses, repeats and
 // delays packets by up to delay others.
 type channel struct {
-	c                    chooser
+	c                    enginetest.Chooser
 	a, b                 *raw
 	loss, repeat, depart int // per 256
 	delay                int
@@ -56,7 +35,6 @@ type channel struct {
 	order, arrived       int
 	placed               int // WRITEs
 	got                  []int
-	accepted             int
 }
 
 type flight struct {
@@ -70,7 +48,7 @@ const (
 	longest = 3000
 )
 
-func newChannel(t testing.TB, c chooser) *channel {
+func newChannel(t testing.TB, c enginetest.Chooser) *channel {
 	x := &channel{c: c, placed: writes}
 	caps := verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 3, MaxInline: 512}
 	x.a, x.b = unconnected(t, 0x11, memory, caps, nil), unconnected(t, 0x12, memory, caps, nil)
@@ -319,7 +297,7 @@ func FuzzChannel(f *testing.F) {
 		f.Add(enginetest.Bytes(400, seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := schedule(b[:min(len(b), 2048)])
+		s := enginetest.Schedule(b[:min(len(b), 2048)])
 		newChannel(t, &s).run(12)
 	})
 }

@@ -12,27 +12,6 @@ import (
 	"github.com/gorxe/gorxe/verbs"
 )
 
-// chooser decides a run: a random source, or the octets of a fuzzer.
-type chooser interface {
-	// IntN returns a number below n; n-1 is the uneventful choice.
-	IntN(n int) int
-}
-
-// schedule chooses by octets, and the uneventful once they are used up.
-type schedule []byte
-
-func (s *schedule) IntN(n int) int {
-	v := 0
-	for k := 1; k < n; k *= 256 {
-		if len(*s) == 0 {
-			return n - 1
-		}
-		v = v<<8 | int((*s)[0])
-		*s = (*s)[1:]
-	}
-	return v % n
-}
-
 // target is a queue pair that is sent anything, and whose rings may hold
 // anything. Its region lies in the middle of an arena of which nothing else may
 // change.
@@ -53,7 +32,7 @@ func newTarget(t testing.TB) *target {
 }
 
 // tend works again after an error, and posts.
-func (x *target) tend(c chooser) {
+func (x *target) tend(c enginetest.Chooser) {
 	switch x.qp.State() {
 	case verbs.StateErr:
 		x.Modify(verbs.StateReset, 0, verbs.QPAttr{}, nil)
@@ -89,7 +68,7 @@ func (x *target) intact() {
 }
 
 // bombard sends a target n packets of choice: each is a completion or a reason.
-func bombard(t testing.TB, c chooser, n int) *target {
+func bombard(t testing.TB, c enginetest.Chooser, n int) *target {
 	x := newTarget(t)
 	for range n {
 		p := x.datagram(c.IntN(1<<24), []int{c.IntN(1200), c.IntN(64), mtu, mtu + 1}[c.IntN(4)])
@@ -121,7 +100,7 @@ func bombard(t testing.TB, c chooser, n int) *target {
 
 // scribble writes over rings of which some octets are right, and has the queue
 // pair send and receive from them.
-func scribble(t testing.TB, c chooser, n int) *target {
+func scribble(t testing.TB, c enginetest.Chooser, n int) *target {
 	x := newTarget(t)
 	for range n {
 		x.tend(c)
@@ -165,7 +144,7 @@ func FuzzPackets(f *testing.F) {
 		f.Add(enginetest.Bytes(300, seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := schedule(b[:min(len(b), 2048)])
+		s := enginetest.Schedule(b[:min(len(b), 2048)])
 		bombard(t, &s, len(s)/6)
 	})
 }
@@ -176,7 +155,7 @@ func FuzzRings(f *testing.F) {
 		f.Add(enginetest.Bytes(300, seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := schedule(b[:min(len(b), 2048)])
+		s := enginetest.Schedule(b[:min(len(b), 2048)])
 		scribble(t, &s, len(s)/10)
 	})
 }
