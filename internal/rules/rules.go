@@ -136,7 +136,7 @@ var All = []Rule{
 		Code: []string{"rc/replay.go repeatRead"},
 	},
 	{
-		ID: "duplicate-atomic", Group: "Duplicates", Clause: "C9-112",
+		ID: "duplicate-atomic", Group: "Duplicates", Clause: "C9-112, 9.4.5",
 		Text: "An atomic is executed once: a duplicate gets the saved value, and is dropped when that is not kept any more.",
 		Code: []string{"rc/replay.go duplicate", "rc/execute.go runAtomic"},
 	},
