@@ -15,6 +15,7 @@ type responder struct {
 	// nakked is set from a sequence or RNR NAK until the expected packet
 	// comes: packets beyond it are dropped in silence.
 	nakked bool
+	beyond bth.PSN // after the farthest packet dropped since; valid while nakked
 
 	op    bth.Op // message in progress: OpSend, OpWrite or OpNone
 	recv  transport.Receiver
@@ -71,15 +72,32 @@ func (q *QP) handleRequest(now int64, p *bth.Packet) {
 		q.reject(now, p, v, why)
 		return
 	}
-	if r.nak.pending && r.nak.syndrome.Kind() == bth.KindRNR {
-		r.nak.pending = false // a receive request came before it left
+	if r.nak.pending {
+		q.caughtUp()
 	}
+}
+
+// caughtUp brings a NAK that waits up to date, after the packet it asks for came
+// all the same. Of a gap that was but a change of order, what was dropped behind
+// it is still missing: the NAK then asks for that, the packet expected now. An
+// RNR NAK is over, as a receive request came before it left.
+func (q *QP) caughtUp() {
+	r := &q.resp
+	if r.nak.syndrome.Kind() == bth.KindRNR || !r.epsn.Before(r.beyond) {
+		r.nak.pending = false
+		return
+	}
+	r.nakked = true
+	q.queueNAK(r.nak.syndrome)
 }
 
 // outOfSequence reports a gap once. C9-113, C9-114.
 func (q *QP) outOfSequence(now int64, p *bth.Packet) {
 	r := &q.resp
 	q.note(now, trace.DropOutOfOrder, trace.Rx, p)
+	if end := p.PSN.Add(1); !r.nakked || end.After(r.beyond) {
+		r.beyond = end
+	}
 	if r.nakked {
 		return
 	}
