@@ -271,6 +271,9 @@ func parseAccess(a *args, s string) (out verbs.Access) {
 	return out
 }
 
+// maxMemory bounds what the regions of a script take.
+const maxMemory = 1 << 25
+
 func (c *parser) region(a *args) {
 	g := region{name: a.next("the region's name"), size: a.count("size", 1<<16, 1<<24), addr: 0x10000, access: verbs.AccessAll, foreign: a.flag("foreign")}
 	if strings.ContainsAny(g.name, "+-:,0123456789") {
@@ -286,6 +289,13 @@ func (c *parser) region(a *args) {
 		if g.fill = b; len(b) > g.size {
 			a.fail("fill: %d octets for a region of %d", len(b), g.size)
 		}
+	}
+	total := g.size
+	for _, o := range c.s.regions {
+		total += o.size
+	}
+	if total > maxMemory {
+		a.fail("regions of more than %d octets together", maxMemory)
 	}
 	if slices.ContainsFunc(c.s.regions, func(o region) bool { return o.name == g.name }) {
 		a.fail("there is a region %s already", g.name)
