@@ -97,8 +97,7 @@ func (q *QP) ackThrough(now int64, psn bth.PSN, p *bth.Packet) bool {
 			break
 		}
 		r.una = w.end()
-		q.completeSend(w, verbs.WCSuccess, trace.None)
-		q.popSend()
+		q.finishSend(verbs.WCSuccess, trace.None)
 	}
 	q.moved(now, before)
 	if implied {
@@ -182,8 +181,7 @@ func (q *QP) store(now int64, p *bth.Packet, w *sqe) {
 	before := r.una
 	r.una = p.PSN.Add(1)
 	if r.una == w.end() {
-		q.completeSend(w, verbs.WCSuccess, trace.None)
-		q.popSend()
+		q.finishSend(verbs.WCSuccess, trace.None)
 	}
 	q.moved(now, before)
 }
@@ -205,8 +203,7 @@ func (q *QP) handleAtomicAck(now int64, p *bth.Packet) {
 	}
 	before := r.una
 	r.una = p.PSN.Add(1)
-	q.completeSend(w, verbs.WCSuccess, trace.None)
-	q.popSend()
+	q.finishSend(verbs.WCSuccess, trace.None)
 	q.moved(now, before)
 }
 

@@ -44,23 +44,18 @@ func (q *QP) toErr(now int64, why trace.Reason) {
 // error, oldest first, also those posted since. C10-41, C10-42.
 func (q *QP) flush(now int64) {
 	r := &q.req
-	for {
-		w := r.headWQE()
-		if w == nil {
-			if !q.fetch(now) {
-				break
-			}
-			continue
-		}
-		q.completeSend(w, verbs.WCWRFlushErr, trace.FailFlushed)
-		q.popSend()
+	for r.head != r.tail || q.fetch(now) {
+		q.finishSend(verbs.WCWRFlushErr, trace.FailFlushed)
 	}
 	q.counts[trace.FailFlushed] += q.resp.recv.Flush(q.ended)
 }
 
-// completeSend writes the completion of a send request, if it has one: an
-// error always does.
-func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
+// finishSend retires the oldest send request and writes its completion, if it
+// has one: an error always does. Its room in the ring is free first, since a
+// program that has the completion may post at once.
+func (q *QP) finishSend(s verbs.WCStatus, why trace.Reason) {
+	w := q.req.headWQE()
+	q.popSend()
 	if s == verbs.WCSuccess {
 		q.stats.Completed++
 		if w.Flags&verbs.SendSignaled == 0 && !q.cfg.SigAll {
@@ -84,9 +79,8 @@ func (q *QP) completeSend(w *sqe, s verbs.WCStatus, why trace.Reason) {
 // it. C10-39. The completion tells; an event is only for a ring that has no
 // requests in it any more (IBA 11.6.3.2).
 func (q *QP) failSend(now int64, s verbs.WCStatus, why trace.Reason) {
-	if w := q.req.headWQE(); w != nil {
-		q.completeSend(w, s, why)
-		q.popSend()
+	if q.req.head != q.req.tail {
+		q.finishSend(s, why)
 	}
 	if q.req.broken {
 		q.events |= transport.EventFatal

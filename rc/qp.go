@@ -20,6 +20,8 @@ type Config struct {
 	// Control decides how much may be in flight; nil means a cc.Adaptive of
 	// Window.
 	Control cc.Controller
+	// Habits of other implementations that this one is to have.
+	Habits Habits
 }
 
 // QP is one reliable connection. Calls are the owner's to serialise.

@@ -80,7 +80,7 @@ func (q *QP) limit() int {
 
 // window returns how many packets may be in flight.
 func (q *QP) window(now int64) int {
-	if q.req.probing {
+	if q.req.probing && q.cfg.Habits&ResendAll == 0 {
 		return 1
 	}
 	return max(1, q.control.Window(now))

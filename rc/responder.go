@@ -247,7 +247,7 @@ func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 	q.note(now, why, trace.Rx, p)
 	switch v {
 	case notReady:
-		r.nakked = true
+		r.nakked = q.cfg.Habits&NAKBehindRNR == 0
 		q.queueNAK(bth.RNRNAK(q.attr.MinRNRTimer))
 		return
 	case invalidRequest:

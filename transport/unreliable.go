@@ -214,22 +214,12 @@ func (u *Unreliable) Doorbell(now int64) {
 // those posted since. C10-42.
 func (u *Unreliable) flushSends() {
 	for u.head != u.tail || u.fetch() {
-		u.complete(u.at(u.head), verbs.WCWRFlushErr, trace.FailFlushed)
-		u.pop()
+		u.complete(verbs.WCWRFlushErr, trace.FailFlushed)
 	}
 	u.tailPSN, u.left = u.Next, u.Next
 }
 
 func (u *Unreliable) at(i uint32) *Unacked { return &u.wqes[i%uint32(len(u.wqes))] }
-
-// pop retires the oldest send request and returns its room to the program.
-func (u *Unreliable) pop() {
-	u.Cfg.SQ.Retire(&u.at(u.head).SendWQE)
-	if u.cur == u.head {
-		u.cur++
-	}
-	u.head++
-}
 
 // fetch takes the next posted send request into the queue and gives it PSNs.
 func (u *Unreliable) fetch() bool {
@@ -311,9 +301,8 @@ func (u *Unreliable) failBad(now int64) {
 		return
 	}
 	w := u.at(u.head)
-	u.complete(w, w.Bad, w.BadWhy)
 	u.Ended = w.BadWhy
-	u.pop()
+	u.complete(w.Bad, w.BadWhy)
 	if u.broken {
 		u.Raised |= EventFatal
 		u.ToErr(now, u.Ended)
@@ -362,8 +351,7 @@ func (u *Unreliable) finish() {
 		if u.left.Before(w.First.Add(w.Pkts)) {
 			break
 		}
-		u.complete(w, verbs.WCSuccess, trace.None)
-		u.pop()
+		u.complete(verbs.WCSuccess, trace.None)
 	}
 }
 
@@ -374,9 +362,16 @@ func (u *Unreliable) drained() {
 	}
 }
 
-// complete writes the completion of a send request, if it has one: an error
-// always does.
-func (u *Unreliable) complete(w *Unacked, s verbs.WCStatus, why trace.Reason) {
+// complete retires the oldest send request and writes its completion, if it has
+// one: an error always does. Its room in the ring is free first, since a
+// program that has the completion may post at once.
+func (u *Unreliable) complete(s verbs.WCStatus, why trace.Reason) {
+	w := u.at(u.head)
+	u.Cfg.SQ.Retire(&w.SendWQE)
+	if u.cur == u.head {
+		u.cur++
+	}
+	u.head++
 	if s == verbs.WCSuccess {
 		u.Tally.Completed++
 		if w.Flags&verbs.SendSignaled == 0 && !u.Cfg.SigAll {
