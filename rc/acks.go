@@ -10,6 +10,11 @@ import (
 // handleResponse takes an ACK, NAK, READ response or atomic acknowledge.
 func (q *QP) handleResponse(now int64, p *bth.Packet) {
 	r := &q.req
+	if q.attr.FlowControl && p.Info().Op == bth.OpAck && p.PSN == r.una.Add(-1) && p.Syndrome.Kind() == bth.KindAck {
+		// The last ACK again: the responder has receive requests to offer.
+		r.credits.offer(p.Syndrome, p.MSN)
+		return
+	}
 	if !p.PSN.Before(r.high) || p.PSN.Before(r.una) {
 		// Never sent, or acknowledged long ago.
 		q.note(now, trace.DropGhostAck, trace.Rx, p)

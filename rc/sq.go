@@ -82,10 +82,19 @@ func (q *QP) fetch(now int64) bool {
 		}
 	}
 	w.lsn = r.credits.lsn
-	r.credits.lsn = (r.credits.lsn + 1) & bth.PSNMask
+	r.credits.lsn = (r.credits.lsn + uint32(r.requests(w))) & bth.PSNMask
 	r.tailPSN = w.end()
 	r.tail++
 	return true
+}
+
+// requests returns how many the responder sees of w, and counts in its MSN: a
+// READ is asked for in parts.
+func (r *requester) requests(w *sqe) int {
+	if w.Opcode == verbs.WRRead && r.readPart > 0 {
+		return (w.pkts + r.readPart - 1) / r.readPart
+	}
+	return 1
 }
 
 // find moves cur to the entry that owns PSN p, or to tail.
