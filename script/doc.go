@@ -25,84 +25,98 @@
 //
 // A line is words; a word that begins with # begins a comment, and the first
 // comment is the script's title. Words are verbs, names, key=value pairs and
-// flags (keys without a value). Keys come in any order, and an unknown one is an
-// error.
+// flags, which are keys without a value. Keys come in any order, and an unknown
+// one is an error.
 //
-//	script   = { line }
-//	line     = header | step
-//	header   = "rule" name {name} | "reports" name {name} | "qp" service {attr}
-//	         | "region" name {attr}
-//	step     = [time] verb
-//	time     = duration | "+" duration | duration ".." duration
-//	         | "+" duration ".." "+" duration        (as Go writes them: 655.36ms)
-//	verb     = "<" packet | ">" packet | "quiet"
-//	         | "post" operation {attr} | "recv" {attr} | "cq" ("send"|"recv") [status] {attr}
-//	         | "mem" place bytes | "set" place bytes | "word" place number | "setword" place number
-//	         | "state" state | "modify" {attr} | "event" {event}
-//	         | "count" {name=number} | "link" (number | "open") | "withdraw" region
-//	packet   = opcode {field | flag}
-//	number   = as in Go, 10 or 0x0a
-//	place    = number | region ["+" number | "-" number]
-//	key      = number | region
-//	bytes    = piece {"+" piece},  piece = hex digits ["*" number]
-//	list     = place ":" number {"," place ":" number}, each with a ":" key of its own if need be
+//	script  = { line }
+//	line    = header | [time] step
+//	header  = "rule" name {name} | "reports" name {name} | "qp" service {attribute}
+//	        | "region" name {attribute}
+//	step    = "<" packet | ">" packet | "quiet"
+//	        | "post" operation {field} | "recv" {field}
+//	        | "cq" ("send"|"recv") [status] {field}
+//	        | "mem" place bytes | "set" place bytes
+//	        | "word" place number | "setword" place number
+//	        | "state" state | "modify" {attribute} | "event" {event}
+//	        | "count" {counter=number} | "link" (number | "open") | "withdraw" region
+//	packet  = opcode {field}
+//	time    = duration | "+" duration | duration ".." duration
+//	        | "+" duration ".." "+" duration      (as Go writes them: 655.36ms)
+//	number  = as in Go: 10, 0x0a
+//	place   = number | region ["+" number | "-" number]
+//	key     = number | region
+//	bytes   = piece {"+" piece},  piece = hex digits ["*" number]
+//	list    = entry {"," entry},  entry = place ":" number [":" key]
 //
 // Headers come first. A time is when the step takes place; without one it is
-// the time of the step before, a + counts from there. Time passes only by
-// steps, and the timers of the queue pair run on their way, at their deadlines.
-// A range is for > and cq: the packet or completion may come at any time in it.
+// the time of the step before, and a + counts from there. Time passes only
+// between steps, and the timers of the queue pair run at their deadlines on the
+// way. A range is for > and cq: the packet or completion may come at any time in
+// it. Without a range it must come exactly then.
 //
-// The queue pair: service rc, uc or ud; mtu (256), psn (100) and epsn (100) are
-// the first PSN sent and expected, qpn (0x11), dest (0x12), rd and dest_rd (4),
-// timeout (14), retry (7), rnr_retry (7), rnr_timer (12), access (all; r, w, a
-// for remote read, write and atomic, l for local write, none), qkey (0x1234);
-// sq and rq (64) are the depths of its queues, sge (4), inline (64), window in
-// packets; flow_control makes credits bind, srq takes its receive requests
-// from a shared queue; device and engine say what the script is about, if not both; state (rts) is the state it is brought to.
+// # Headers
 //
-// A region is memory: size (65536), addr (0x10000), access (all), fill=bytes,
-// and foreign for one of another protection domain. Without a region of that
-// name there is one called m, with the values in parentheses.
+// rule names the rules that the script proves (internal/rules, docs/rules.md),
+// reports the public bug reports that it reproduces.
 //
-// < is a packet that arrives. The opcode is named as elsewhere in gorxe, the
-// class may be left out (SEND_ONLY), and a number is an opcode without a name. ACK
-// with a syndrome has names of its own: NAK_SEQ, NAK_INV, NAK_ACCESS, NAK_OP, and
-// RNR_NAK with timer. Fields: psn, dest, pkey, tver, pad, migreq; va, rkey, dma
-// (length of the RETH); add, swap, compare; syndrome, credits (the count), msn, orig; imm, inv;
-// qkey, srcqp; len=n for n octets of 5a or data=bytes. Flags: ack, se, fecn,
-// becn, reserved (all reserved bits of the BTH set). The pad and, for a message
-// of one packet, dma follow from the payload; cut=n leaves out the last n
-// octets, icrc=n are bits in which the ICRC is wrong. What is no packet at all is refused before the engine, with the
-// reasons of bth.Parse.
+// qp is the queue pair, of service rc, uc or ud: mtu (256); psn and epsn (100),
+// the first PSNs sent and expected; qpn (0x11) and dest (0x12), the numbers of
+// both ends; rd and dest_rd (4), READs and atomics outstanding each way;
+// timeout (14), retry (7), rnr_retry (7), rnr_timer (12); access (all), letters
+// of l, r, w and a for local write, remote read, write and atomic, or none; qkey
+// (0x1234); sq and rq (64), sge (4), inline (64), the capacity of its queues;
+// window, in packets. Flags: flow_control makes credits bind; srq has it take
+// receive requests from a shared queue; device and engine say what the script
+// is about, if not both. state (rts) is the state in which the script begins.
 //
-// > is the next packet that the queue pair sent. Fields that are named must be
-// equal; ack and se must be there exactly when they are named; destination,
-// partition key, pad and version are always checked.
+// region is memory: size (65536), addr (0x10000), access (all), fill, and
+// foreign for one of another protection domain. Without a region of that name
+// there is one called m, with the values in parentheses.
 //
-// quiet: nothing was sent that was not expected. At the end of a script nothing
-// may be left over, neither packets nor completions.
+// # Steps
 //
-// post: operations send, send_imm, send_inv, write, write_imm, read, cmp_swap,
-// fetch_add, or a number; id, len=n for n octets at m, or sge=list; va, rkey, imm,
-// inv, add, swap, compare; data=bytes with inline; fence, solicited,
-// unsignaled; dest and qkey for UD; refused if posting must fail. recv: id, len or
-// sge, refused.
+// < is a packet that arrives. Its opcode is named as elsewhere in gorxe, without
+// the class if that is the queue pair's (SEND_ONLY); a number is one without a
+// name. ACKs that say no have names of their own: NAK_SEQ, NAK_INV, NAK_ACCESS,
+// NAK_OP, and RNR_NAK with timer. Fields: psn, dest, pkey, tver, pad, migreq; va,
+// rkey (both of m if not named), dma, the length in the RETH; add, or swap and
+// compare; syndrome or credits, a count (none to count if not named), msn, orig;
+// imm; inv; qkey, srcqp; len for so many octets of 5a, or data. Pad and dma
+// follow from the payload if not named. Flags: ack, se, fecn, becn, and
+// reserved, which sets the reserved bits of the BTH. cut leaves out so many
+// octets at the end, icrc are bits in which the ICRC is wrong.
 //
-// cq is the next completion of the send or the receive queue: status as verbs has it, without
-// IBV_WC_ (SUCCESS if left out); id, op, len, imm, vendor, srcqp, reason (why it failed), and
-// solicited.
+// > is the next packet that the queue pair sent. What is named must be equal; ack,
+// se, fecn and becn must be there exactly when named; destination (of a
+// connection), partition key, version and pad are always looked at. An ACK, a
+// READ response or an atomic acknowledgement without syndrome or credits may
+// have any credits.
+//
+// quiet: nothing was sent that no > took. At the end of a script this must be so,
+// and no completion may be left.
+//
+// post posts a send request: send, send_imm, send_inv, write, write_imm, read,
+// cmp_swap, fetch_add, or a number; id; len octets at m, or sge, a list; va, rkey,
+// imm, inv, add, compare, swap; dest and qkey of a datagram; data with the flag
+// inline; flags fence, solicited, unsignaled; refused if it must be. recv posts a
+// receive request: id, len or sge, refused. What the program gave is overwritten
+// behind it, as is a packet that arrived.
+//
+// cq is the next completion of a queue. Its status is as in verbs, without
+// IBV_WC_, SUCCESS if left out; fields id, op, len, imm, vendor, srcqp, and reason,
+// by the names of trace.Reason; flag solicited.
 //
 // mem and word compare memory, a word being 8 octets in the host's order; set
-// and setword change it.
+// and setword change it. withdraw deregisters a region.
 //
-// modify takes the queue pair's attributes and state; those that the
-// transition needs and the line does not name are taken from the qp line,
-// unless only is there; refused if it must fail. event compares all events
-// since the last: COMM_EST, SQ_DRAINED, FATAL, REQ_ERR, ACCESS_ERR, LAST_WQE; only
-// scripts that have it look at events.
+// state compares the state. modify takes attributes of the qp line, and state;
+// those that the transition needs and the line does not name are as on the qp
+// line, unless the flag only is there; refused if it must be. event compares the
+// events since the last event step: COMM_EST, SQ_DRAINED, FATAL, REQ_ERR,
+// ACCESS_ERR, LAST_WQE, or none.
 //
-// count compares counters, by the names of trace.Reason, as far as the subject has them. link n lets n more
-// packets leave and no others, link open all. withdraw deregisters a region.
+// count compares counters, by the names of trace.Reason, as far as the subject
+// has them. link n lets n more packets leave and no others, link open all.
 //
 // The package may import the engines and what they are made of.
 package script

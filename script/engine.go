@@ -180,7 +180,7 @@ func (e *engine) Transmit(now int64, limit int) (out [][]byte) {
 		}
 		whole := n == e.burst.Len()
 		e.Sent(e.burst, n)
-		if !whole {
+		if !whole || len(out) > maxPackets {
 			return out
 		}
 	}

@@ -49,8 +49,9 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Why }
 
 const (
-	keepPackets = 12    // in a Failure
-	maxTimers   = 10000 // without a packet or a completion
+	keepPackets = 12      // in a Failure
+	maxTimers   = 10000   // in a step
+	maxPackets  = 1 << 16 // that a queue pair sends in a run: who sends more never ends
 )
 
 // runner is one run of a script.
@@ -67,12 +68,13 @@ type runner struct {
 	when   when // of the step at hand, absolute
 	budget int  // packets that may leave; -1 is any number
 
-	sent   []sent // and not expected yet
-	send   []done
-	recv   []done
-	events []verbs.EventType
-	seen   Observation
-	last   []string
+	packets int    // that left so far
+	sent    []sent // and not expected yet
+	send    []done
+	recv    []done
+	events  []verbs.EventType
+	seen    Observation
+	last    []string
 }
 
 type sent struct {
@@ -200,6 +202,9 @@ func (r *runner) advance(to int64, enough func() bool) error {
 // settle takes what the queue pair sends now, and looks at what it did.
 func (r *runner) settle() error {
 	for _, b := range r.sub.Transmit(r.now, r.budget) {
+		if r.packets++; r.packets > maxPackets {
+			return fmt.Errorf("more than %d packets: it never ends", maxPackets)
+		}
 		if r.budget == 0 {
 			return errors.New("more packets left than the link takes")
 		}

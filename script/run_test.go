@@ -59,6 +59,7 @@ func TestFailures(t *testing.T) {
 		{"time", "qp rc\n1ms quiet\n0ms quiet", "it is 1ms already"},
 		{"withdrawn twice", "qp rc\nregion g addr=0x90000\nwithdraw g\nwithdraw g", "no region has this key"},
 		{"other kind", "qp rc device\n", "a whole device"},
+		{"endless", "qp rc epsn=100\nregion m size=0x1000000\n" + strings.Repeat("< READ_REQ psn=100 dma=0x1000000\n", 2), "more than 65536 packets"},
 		{"region", "qp rc\nregion g addr=0xffffffffffffff00 size=512\n", "wraps the address space"},
 	} {
 		s, err := Parse("x", c.text)

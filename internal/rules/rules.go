@@ -40,8 +40,8 @@ var All = []Rule{
 	},
 	{
 		ID: "nak-psn", Group: "Sequence", Clause: "9.7.5.1.2",
-		Text: "A NAK carries the expected PSN; an RNR NAK that of the packet which found no receive request.",
-		Code: []string{"rc/reply.go queueNAK"},
+		Text: "A NAK carries the PSN that is expected when it leaves; an RNR NAK that of the packet which found no receive request.",
+		Code: []string{"rc/reply.go queueNAK", "rc/responder.go caughtUp"},
 	},
 	{
 		ID: "restart-exact", Group: "Sequence", Clause: "9.7.5.2",
@@ -173,8 +173,8 @@ var All = []Rule{
 	},
 	{
 		ID: "credit-limit", Group: "AETH and credits", Clause: "9.7.7.2",
-		Text: "A message may go when its LSN, which every request has, is below MSN plus credits; fewer credits later take nothing back, and 31 ends the counting.",
-		Code: []string{"rc/credits.go offer", "rc/credits.go hold", "rc/sq.go fetch"},
+		Text: "A message may go when its LSN, which counts every request that the responder sees, is below MSN plus credits; fewer credits later take nothing back, the last ACK again may bring more, and 31 ends the counting.",
+		Code: []string{"rc/credits.go offer", "rc/credits.go hold", "rc/sq.go requests"},
 	},
 	{
 		ID: "credit-who", Group: "AETH and credits", Clause: "9.7.7.2",
@@ -530,7 +530,7 @@ var All = []Rule{
 	{
 		ID: "unsignaled", Group: "Order, completions and events",
 		Text: "An unsignaled request completes silently; its error always makes a completion.",
-		Code: []string{"rc/flush.go completeSend", "transport/unreliable.go complete"},
+		Code: []string{"rc/flush.go finishSend", "transport/unreliable.go complete"},
 	},
 	{
 		ID: "inline", Group: "Order, completions and events",
