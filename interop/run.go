@@ -95,13 +95,21 @@ func (r *runner) meet(ctx context.Context) error {
 
 // introduce gives the guest our MAC address for good. On a busy machine an
 // answer to ARP may come too late, and Linux 6.12's Soft-RoCE does not survive
-// that: the packets that waited for it are freed after their queue pair.
+// that: the packets that waited for it are freed after their queue pair. Our
+// side gets the guest's, since a kernel keeps only 208 KiB for a neighbour that
+// it does not know yet, and what is more is lost without a word.
 func (r *runner) introduce(ctx context.Context) error {
-	var s strings.Builder
-	for _, fam := range []int{4, 6} {
-		fmt.Fprintf(&s, "ip neigh replace %s lladdr 02:00:00:00:00:%02x dev eth0 nud permanent && ", hostAddr(r.host, fam), r.host)
+	neigh := func(of int) string {
+		var s []string
+		for _, fam := range []int{4, 6} {
+			s = append(s, fmt.Sprintf("ip neigh replace %s lladdr 02:00:00:00:00:%02x dev eth0 nud permanent", hostAddr(of, fam), of))
+		}
+		return strings.Join(s, " && ")
 	}
-	_, err := rig.Exec(ctx, r.guest, s.String()+"true")
+	if out, err := exec.CommandContext(ctx, "ip", "netns", "exec", r.ns, "sh", "-c", neigh(r.guest)).CombinedOutput(); err != nil {
+		return fmt.Errorf("neighbours of our side: %w: %s", err, out)
+	}
+	_, err := rig.Exec(ctx, r.guest, neigh(r.host))
 	return err
 }
 
