@@ -3,6 +3,7 @@ package script
 import (
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,6 +107,19 @@ func (a *args) count(key string, def, limit int) int {
 		a.fail("%s=%d: at most %d", key, n, limit)
 	}
 	return int(n)
+}
+
+// addr takes an IPv4 address.
+func (a *args) addr(key string) (out netip.Addr) {
+	s, ok := a.str(key)
+	if !ok {
+		return out
+	}
+	out, err := netip.ParseAddr(s)
+	if err != nil || !out.Is4() {
+		a.fail("%s=%s: not an IPv4 address", key, s)
+	}
+	return out
 }
 
 // bytes takes octets.

@@ -39,6 +39,7 @@
 //	        | "word" place number | "setword" place number
 //	        | "state" state | "modify" {attribute} | "event" {event}
 //	        | "count" {counter=number} | "link" (number | "open") | "withdraw" region
+//	        | "limit" number
 //	packet  = opcode {field}
 //	time    = duration | "+" duration | duration ".." duration
 //	        | "+" duration ".." "+" duration      (as Go writes them: 655.36ms)
@@ -65,7 +66,8 @@
 // timeout (14), retry (7), rnr_retry (7), rnr_timer (12); access (all), letters
 // of l, r, w and a for local write, remote read, write and atomic, or none; qkey
 // (0x1234); sq and rq (64), sge (4), inline (64), the capacity of its queues;
-// window, in packets. Flags: flow_control makes credits bind; srq has it take
+// window, in packets; cqe, the depth of its completion queues; group, a multicast
+// group that it is attached to. Flags: flow_control makes credits bind; srq has it take
 // receive requests from a shared queue; device and engine say what the script
 // is about, if not both. state (rts) is the state in which the script begins.
 //
@@ -84,7 +86,9 @@
 // imm; inv; qkey, srcqp; len for so many octets of 5a, or data. Pad and dma
 // follow from the payload if not named. Flags: ack, se, fecn, becn, and
 // reserved, which sets the reserved bits of the BTH. cut leaves out so many
-// octets at the end, icrc are bits in which the ICRC is wrong.
+// octets at the end, icrc are bits in which the ICRC is wrong, ecn is that of the
+// IP header, from and to are addresses in place of those of the queue pair and
+// its peer, 192.0.2.1 and 192.0.2.2.
 //
 // > is the next packet that the queue pair sent. What is named must be equal; ack,
 // se, fecn and becn must be there exactly when named; destination (of a
@@ -113,10 +117,11 @@
 // those that the transition needs and the line does not name are as on the qp
 // line, unless the flag only is there; refused if it must be. event compares the
 // events since the last event step: COMM_EST, SQ_DRAINED, FATAL, REQ_ERR,
-// ACCESS_ERR, LAST_WQE, or none.
+// ACCESS_ERR, LAST_WQE, CQ_ERR, SRQ_LIMIT, or none.
 //
 // count compares counters, by the names of trace.Reason, as far as the subject
-// has them. link n lets n more packets leave and no others, link open all.
+// has them. link n lets n more packets leave and no others, link open all. limit
+// arms the limit of a shared receive queue.
 //
 // The package may import the engines and what they are made of.
 package script

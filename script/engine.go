@@ -145,17 +145,16 @@ func (e *engine) PostRecv(now int64, w *verbs.RecvWR) error {
 	return nil
 }
 
-func (e *engine) Receive(now int64, datagram []byte) {
+func (e *engine) Receive(now int64, d *wire.Datagram) {
 	var p bth.Packet
-	if why := bth.Parse(datagram, &p); why != trace.None {
+	if why := bth.Parse(d.Payload, &p); why != trace.None {
 		e.front[why]++
 		return
 	}
+	p.ECN = d.TOS & 3
 	if e.setup.Type == verbs.UD {
-		f := e.setup.Flow
-		d := wire.Datagram{Src: f.Dst, Dst: f.Src, TTL: 64, Flags: wire.FlagDF}
 		var grh [verbs.GRHLen]byte
-		d.PutGRH(&grh, len(datagram))
+		d.PutGRH(&grh, len(d.Payload))
 		p.GRH = grh[:]
 	}
 	e.HandlePacket(now, &p)

@@ -3,11 +3,13 @@ package script
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
 )
 
 // field is a number in a packet that scripts name.
@@ -89,6 +91,8 @@ type packet struct {
 	reserved bool
 	cut      int
 	icrc     uint32 // differs from the right one in these bits
+	from, to netip.Addr
+	ecn      uint8
 }
 
 // fillOctet is what len=n means.
@@ -169,6 +173,8 @@ func (c *parser) parsePacket(a *args, inbound bool) *packet {
 		p.reserved, p.cut = a.flag("reserved"), a.count("cut", 0, maxBytes)
 		n, _ := a.num("icrc", 32)
 		p.icrc = uint32(n)
+		p.ecn = uint8(a.count("ecn", 0, wire.ECNCE))
+		p.from, p.to = a.addr("from"), a.addr("to")
 	}
 	if info := p.op.Info(); info.Ext&bth.ExtAETH != 0 && !p.rnrKind && !p.names("syndrome") {
 		p.ackKind = true
@@ -207,6 +213,22 @@ func (p *packet) names(field string) bool {
 		}
 	}
 	return false
+}
+
+// datagram returns a packet that arrives, from where the queue pair sends to,
+// unless it says otherwise.
+func (r *runner) datagram(p *packet) *wire.Datagram {
+	f := r.setup.Flow
+	d := &wire.Datagram{
+		Src: f.Dst, Dst: f.Src, SrcPort: f.SrcPort, TOS: p.ecn, TTL: f.TTL, IDKnown: true, Flags: wire.FlagDF, Payload: r.encode(p),
+	}
+	if p.from.IsValid() {
+		d.Src = p.from
+	}
+	if p.to.IsValid() {
+		d.Dst = p.to
+	}
+	return d
 }
 
 // encode returns the octets of a packet that arrives, BTH to ICRC; in the place

@@ -188,6 +188,16 @@ func (c *parser) qp(a *args) {
 		a.fail("device and engine exclude each other; a script for both says neither")
 	}
 	s.MTU = int(c.s.attr.PathMTU)
+	s.CQE = a.count("cqe", 0, 1<<14)
+	if g := a.addr("group"); g.IsValid() {
+		s.Groups = append(s.Groups, g)
+		if s.Type != verbs.UD || !s.Device || !g.IsMulticast() {
+			a.fail("group=%v: a multicast group is for a UD queue pair of a device", g)
+		}
+	}
+	if s.CQE > 0 && !s.Device {
+		a.fail("cqe=%d: only a device has completion queues", s.CQE)
+	}
 	c.s.state = verbs.StateRTS
 	if name, ok := a.str("state"); ok {
 		if c.s.state, ok = stateNamed(name); !ok || c.s.state > verbs.StateRTS {

@@ -78,6 +78,15 @@ func TestSyntaxErrors(t *testing.T) {
 		{"qp rc\ncount frob=1\n", "a counter of package trace"},
 		{"qp rc\nlink shut\n", "is not a number of packets"},
 		{"qp rc\nwithdraw q\n", "there is no region q"},
+		{"qp rc\nlimit 3\n", "the shared receive queue of a device"},
+		{"qp rc srq device\nlimit x\n", "is not a number of receive requests"},
+		{"qp rc cqe=4\n", "only a device has completion queues"},
+		{"qp rc device group=239.0.0.1\n", "is for a UD queue pair"},
+		{"qp ud device group=10.0.0.1\n", "is for a UD queue pair"},
+		{"qp ud device group=x\n", "not an IPv4 address"},
+		{"qp rc\n< ACK from=::1\n", "not an IPv4 address"},
+		{"qp rc\n> ACK from=10.0.0.1\n", "unknown word from="},
+		{"qp rc\n< ACK ecn=4\n", "ecn=4: at most 3"},
 	} {
 		_, err := Parse("x", c.text)
 		var syntax *ErrSyntax

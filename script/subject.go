@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
@@ -21,7 +22,14 @@ type Setup struct {
 	Device   bool // the script is about a whole device: partitions, keys, states of posting
 	Bare     bool // it is about an engine alone: what a device refuses before
 
+	CQE int // completions that its queues hold at least; 0 is as many as come
+
 	Regions []*Region
+	Groups  []netip.Addr // multicast groups that a UD queue pair is attached to
+
+	// SetLimit arms the limit of a shared receive queue; the Maker's, nil where
+	// there is no such thing.
+	SetLimit func(n int) error
 
 	// Flow is where the queue pair's packets go, and come from.
 	Flow *wire.Flow
@@ -56,10 +64,10 @@ type Subject interface {
 	PostSend(now int64, w *verbs.SendWR) error
 	PostRecv(now int64, w *verbs.RecvWR) error
 
-	// Receive takes a datagram: BTH to ICRC, borrowed for the call. It came from
-	// where the queue pair sends to. The last four octets are the bits in
-	// which the ICRC is to be wrong: who checks one adds (xor) the right one.
-	Receive(now int64, datagram []byte)
+	// Receive takes a datagram, borrowed for the call. The last four octets of
+	// its payload are the bits in which the ICRC is to be wrong: who checks one
+	// adds (xor) the right one.
+	Receive(now int64, d *wire.Datagram)
 
 	// Transmit returns what leaves now, BTH to ICRC: all there is, or the first
 	// limit datagrams of it, if limit is not negative.

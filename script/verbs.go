@@ -36,6 +36,7 @@ func init() {
 		"count":    (*parser).count,
 		"link":     (*parser).link,
 		"withdraw": (*parser).withdraw,
+		"limit":    (*parser).limit,
 	}
 }
 
@@ -44,10 +45,10 @@ func verbNames() []string { return slices.Sorted(maps.Keys(verbsOf)) }
 func (c *parser) receive(a *args) action {
 	p := c.parsePacket(a, true)
 	return func(r *runner) error {
-		b := r.encode(p)
-		r.record("<", b)
-		r.sub.Receive(r.now, b)
-		clear(b) // it was borrowed
+		d := r.datagram(p)
+		r.record("<", d.Payload)
+		r.sub.Receive(r.now, d)
+		clear(d.Payload) // it was borrowed
 		return r.settle()
 	}
 }
@@ -405,7 +406,7 @@ func (c *parser) modify(a *args) action {
 
 var eventNames = map[string]verbs.EventType{
 	"COMM_EST": verbs.EventCommEst, "SQ_DRAINED": verbs.EventSQDrained, "FATAL": verbs.EventQPFatal, "REQ_ERR": verbs.EventQPReqErr,
-	"ACCESS_ERR": verbs.EventQPAccessErr, "LAST_WQE": verbs.EventLastWQE,
+	"CQ_ERR": verbs.EventCQErr, "SRQ_LIMIT": verbs.EventSRQLimit, "ACCESS_ERR": verbs.EventQPAccessErr, "LAST_WQE": verbs.EventLastWQE,
 }
 
 func (c *parser) event(a *args) action {
@@ -468,6 +469,23 @@ func (c *parser) link(a *args) action {
 	}
 	return func(r *runner) error {
 		r.budget = limit
+		return r.settle()
+	}
+}
+
+func (c *parser) limit(a *args) action {
+	s := a.next("a number of receive requests")
+	n, err := strconv.ParseUint(s, 0, 16)
+	if err != nil {
+		a.fail("%s is not a number of receive requests", s)
+	}
+	if !c.s.setup.SharedRQ || !c.s.setup.Device {
+		a.fail("a limit is of the shared receive queue of a device: qp ... srq device")
+	}
+	return func(r *runner) error {
+		if err := r.setup.SetLimit(int(n)); err != nil {
+			return err
+		}
 		return r.settle()
 	}
 }

@@ -96,8 +96,12 @@ func (d *device) create(s *script.Setup) error {
 		}
 		g.Key, g.Withdraw = m.RKey(), m.Deregister
 	}
+	cqe := s.CQE
+	if cqe == 0 {
+		cqe = cqDepth
+	}
 	for _, cq := range []**verbs.CQ{&d.send, &d.recv} {
-		if *cq, err = d.ctx.CreateCQ(verbs.CQConfig{Depth: cqDepth}); err != nil {
+		if *cq, err = d.ctx.CreateCQ(verbs.CQConfig{Depth: cqe}); err != nil {
 			return err
 		}
 	}
@@ -105,6 +109,7 @@ func (d *device) create(s *script.Setup) error {
 		if d.srq, err = own.CreateSRQ(verbs.SRQConfig{MaxWR: s.Cap.MaxRecvWR, MaxSGE: s.Cap.MaxRecvSGE}); err != nil {
 			return err
 		}
+		s.SetLimit = d.srq.SetLimit
 	}
 	if s.Type == verbs.UD {
 		ah, err := own.CreateAH(d.av())
@@ -115,6 +120,11 @@ func (d *device) create(s *script.Setup) error {
 	}
 	if d.qp, err = own.CreateQP(verbs.QPConfig{Type: s.Type, SendCQ: d.send, RecvCQ: d.recv, SRQ: d.srq, Cap: s.Cap}); err != nil {
 		return err
+	}
+	for _, g := range s.Groups {
+		if err := d.qp.AttachMulticast(verbs.GIDOf(g)); err != nil {
+			return err
+		}
 	}
 	s.QPN = bth.QPN(d.qp.QPN())
 	return nil
@@ -147,17 +157,16 @@ func (d *device) PostRecv(now int64, w *verbs.RecvWR) error {
 }
 
 // Receive puts the packet on the link, with its ICRC.
-func (d *device) Receive(now int64, datagram []byte) {
+func (d *device) Receive(now int64, p *wire.Datagram) {
 	d.now = now
-	b := slices.Clone(datagram)
-	if n := len(b) - bth.ICRCLen; n >= bth.BTHLen {
-		src, dst := netip.AddrPortFrom(d.flow.Dst, d.flow.SrcPort), netip.AddrPortFrom(d.flow.Src, wire.Port)
+	in := *p
+	in.Payload = slices.Clone(p.Payload)
+	if b, n := in.Payload, len(in.Payload)-bth.ICRCLen; n >= bth.BTHLen {
+		src, dst := netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, wire.Port)
 		wrong := binary.LittleEndian.Uint32(b[n:])
 		binary.LittleEndian.PutUint32(b[n:], wrong^wire.ICRC(b[:n], src, dst, 0, true))
 	}
-	d.port.in = append(d.port.in, wire.Datagram{
-		Src: d.flow.Dst, Dst: d.flow.Src, SrcPort: d.flow.SrcPort, TTL: 64, IDKnown: true, Flags: wire.FlagDF, Payload: b,
-	})
+	d.port.in = append(d.port.in, in)
 	d.run()
 }
 
@@ -273,6 +282,12 @@ func (p *port) Send(bs []*wire.Burst) (n int, err error) {
 	}
 	return n, nil
 }
+
+// JoinGroup and LeaveGroup make it a link.GroupJoiner: everything arrives that
+// the script says.
+func (p *port) JoinGroup(netip.Addr) error { return nil }
+
+func (p *port) LeaveGroup(netip.Addr) error { return nil }
 
 func (p *port) Wait(time.Duration) error { return nil }
 
