@@ -37,6 +37,7 @@ func newRootCmd() *cobra.Command {
 		newGIDsCmd(),
 		newPerfCmd(),
 		newPingpongCmd(),
+		newReplayCmd(),
 		newScriptCmd(),
 		newVersionCmd(),
 	)

@@ -60,6 +60,7 @@ var house = map[string]rule{
 	"internal/pcap":     {},
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
+	"internal/replay":   {imports: []string{"internal/decode", "internal/pcap", "rc", "transport", "cc", "mr", "wire", "bth", "verbs", "trace"}},
 	"internal/layering": {},
 	"internal/rules":    {},
 

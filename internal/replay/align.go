@@ -14,6 +14,7 @@ const (
 	costTimer    = 1    // a timer fires
 	costAck      = 2    // an ACK that repeats, or that the other side left to a later one
 	costLost     = 4    // a packet of ours that was lost before the capture
+	costHold     = 5    // an answer of ours waits while the engine hears more
 	costEarly    = 20   // theirs acknowledged what ours does later
 	costWrong    = 1000 // a difference in fields
 	costStranger = 2000 // a packet that only one of the two sent
@@ -32,11 +33,50 @@ var widths = []int{1, 4, 16}
 // path is a way through the recorded packets so far.
 type path struct {
 	cost   int
-	inputs []input
-	lines  []Line
-	next   int     // the first event of the peer's that may be undelivered
+	inputs *list[input]
+	lines  *list[Line]
+	place  place
 	player *player // in the state the inputs lead to, or nil: to be made again
 }
+
+// place is where a path has come to. Of several paths to one place the cheapest
+// are kept.
+type place struct {
+	next  int // the first event of the peer's that may be undelivered
+	taken int // packets that the engine sent
+	fired int // timers
+}
+
+// list is a list that many paths have in common, newest first.
+type list[T any] struct {
+	value  T
+	before *list[T]
+}
+
+// slice is the list, oldest first.
+func (l *list[T]) slice() (out []T) {
+	for ; l != nil; l = l.before {
+		out = append(out, l.value)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// input adds an input.
+func (w *path) input(in input) {
+	w.inputs = &list[input]{in, w.inputs}
+	switch in.do {
+	case deliver:
+		w.place.next = in.n + 1
+	case take:
+		w.place.taken++
+	case fire:
+		w.place.fired++
+	}
+}
+
+// line adds a line.
+func (w *path) line(l Line) { w.lines = &list[Line]{l, w.lines} }
 
 // node is a path inside a search, whose last line may be the packet looked for.
 type node struct {
@@ -85,7 +125,7 @@ func (r *align) run() (*path, error) {
 // each adds a line to every path.
 func each(paths []*path, l Line) {
 	for _, w := range paths {
-		w.lines = with(w.lines, l)
+		w.line(l)
 	}
 }
 
@@ -103,8 +143,8 @@ func (r *align) outside(i int) string {
 	e := &r.plan.conv.events[i]
 	switch pos := r.plan.out.pos(e.pkt.PSN); {
 	case e.pkt.Info().Has(bth.Response):
-		if len(r.plan.in.messages) == 0 {
-			return "it answers a request that was not recorded"
+		if r.plan.before(r.plan.in.pos(e.pkt.PSN)) {
+			return "it answers a request from before the capture"
 		}
 	case r.plan.out.orphans[pos] && r.plan.out.index(pos) < 0:
 		return "of a message that began before the capture"
@@ -131,9 +171,9 @@ func (r *align) answer(paths []*path, i int) ([]*path, error) {
 	}
 	slices.SortStableFunc(out, func(a, b *path) int { return a.cost - b.cost })
 	var kept []*path
-	seen := map[[3]int]int{}
+	seen := map[place]int{}
 	for _, w := range out {
-		if at := w.place(); len(kept) < r.width && w.cost <= out[0].cost+slack && seen[at] < 2 {
+		if at := w.place; len(kept) < r.width && w.cost <= out[0].cost+slack && seen[at] < 2 {
 			seen[at]++
 			kept = append(kept, w)
 		}
@@ -147,21 +187,6 @@ func (r *align) answer(paths []*path, i int) ([]*path, error) {
 		}
 	}
 	return kept, nil
-}
-
-// place is where a path has come to: what was delivered, sent and fired. Of
-// several paths to one place the cheapest are kept.
-func (w *path) place() [3]int {
-	at := [3]int{w.next}
-	for _, in := range w.inputs {
-		switch in.do {
-		case take:
-			at[1]++
-		case fire:
-			at[2]++
-		}
-	}
-	return at
 }
 
 // post posts every message up to that of event i.
@@ -180,20 +205,17 @@ func (r *align) post(w *path, i int) error {
 
 // do gives the engine of a path an input outside a search.
 func (w *path) do(in input) (*bth.Packet, error) {
-	w.inputs = with(w.inputs, in)
-	if in.do == deliver {
-		w.next = in.n + 1
-	}
+	w.input(in)
 	return w.player.run(in)
 }
 
 // rebuild makes an engine that has had the inputs.
-func (r *align) rebuild(inputs []input) (*player, error) {
+func (r *align) rebuild(inputs *list[input]) (*player, error) {
 	y, err := newPlayer(r.plan)
 	if err != nil {
 		return nil, err
 	}
-	for _, in := range inputs {
+	for _, in := range inputs.slice() {
 		if _, err := y.run(in); err != nil {
 			return nil, err
 		}
@@ -204,7 +226,7 @@ func (r *align) rebuild(inputs []input) (*player, error) {
 // pending returns the first event of the peer's that may be delivered on a
 // path, or -1.
 func (r *align) pending(w *path) int {
-	for i := w.next; i < r.ready; i++ {
+	for i := w.place.next; i < r.ready; i++ {
 		if r.plan.conv.events[i].from != r.plan.ours {
 			return i
 		}
@@ -224,7 +246,7 @@ func (r *align) search(from *path, i int) (found []*path, err error) {
 		open = slices.Insert(open, at, n)
 	}
 	push(&node{path: *from})
-	seen := map[[3]int]int{}
+	seen := map[place]int{}
 	for range maxNodes {
 		if len(open) == 0 {
 			break
@@ -241,7 +263,7 @@ func (r *align) search(from *path, i int) (found []*path, err error) {
 			}
 			continue
 		}
-		if at := n.place(); seen[at] < r.width {
+		if at := n.place; seen[at] < r.width {
 			seen[at]++
 		} else {
 			continue // as dear as what was there before, or dearer
@@ -251,7 +273,7 @@ func (r *align) search(from *path, i int) (found []*path, err error) {
 				return nil, err
 			}
 		}
-		if err = r.expand(n, i, len(n.inputs) == len(from.inputs), push); err != nil {
+		if err = r.expand(n, i, n.inputs == from.inputs, push); err != nil {
 			return nil, err
 		}
 	}
@@ -290,7 +312,7 @@ func (r *align) expand(n *node, i int, first bool, push func(*node)) error {
 		if len(diffs) == 0 {
 			push(n.to(true, 0, line, in).by(y))
 		} else {
-			skip, cost := r.excuse(i, p)
+			skip, cost := r.excuse(&n.path, i, p)
 			push(n.to(false, cost, skip, in).by(y))
 			if p.PSN == e.pkt.PSN {
 				line.Verdict, line.Diffs = Different, diffs
@@ -306,9 +328,12 @@ func (r *align) expand(n *node, i int, first bool, push func(*node)) error {
 		push(n.to(false, costTimer, Line{}, input{fire, 0, 0}))
 	}
 	if next >= 0 {
+		cost := 0
+		if p != nil && kindOf(p) == responses {
+			cost = costHold
+		}
 		in := input{deliver, r.clock(next), next}
-		to := n.to(false, 0, Line{}, in)
-		to.next = next + 1
+		to := n.to(false, cost, Line{}, in)
 		if y != nil {
 			if _, err := y.run(in); err != nil {
 				return err
@@ -322,12 +347,12 @@ func (r *align) expand(n *node, i int, first bool, push func(*node)) error {
 
 // to is a node after this one, its engine still to be made.
 func (n *node) to(done bool, cost int, l Line, in ...input) *node {
-	t := &node{path: path{cost: n.cost + cost, inputs: n.inputs, lines: n.lines, next: n.next}, done: done}
+	t := &node{path: path{cost: n.cost + cost, inputs: n.inputs, lines: n.lines, place: n.place}, done: done}
 	for _, in := range in {
-		t.inputs = with(t.inputs, in)
+		t.input(in)
 	}
 	if l.Verdict != "" {
-		t.lines = with(t.lines, l)
+		t.line(l)
 	}
 	return t
 }
@@ -350,9 +375,6 @@ func (r *align) spare(y *player, p *bth.Packet, c context) int {
 	return costEarly
 }
 
-// with is a list and one more, the list left alone.
-func with[T any](list []T, more T) []T { return append(slices.Clip(slices.Clone(list)), more) }
-
 // context is what a comparison with event e must know.
 func (r *align) context(y *player, e *event) context {
 	c := context{msn: r.plan.msn, expected: r.plan.in.base.Add(y.heard), completed: r.plan.in.completed(y.heard)}
@@ -366,9 +388,8 @@ func (r *align) context(y *player, e *event) context {
 
 // asked reports whether the peer has sent a READ request with this PSN.
 func (r *align) asked(psn bth.PSN) bool {
-	for i := range r.ready {
-		e := &r.plan.conv.events[i]
-		if e.from != r.plan.ours && e.pkt.PSN == psn && e.pkt.Info().Op == bth.OpReadReq {
+	for _, i := range r.plan.index[r.plan.ours.Other()][psn] {
+		if i < r.ready && r.plan.conv.events[i].pkt.Info().Op == bth.OpReadReq {
 			return true
 		}
 	}
@@ -377,7 +398,7 @@ func (r *align) asked(psn bth.PSN) bool {
 
 // excuse says why the engine's packet p, which comes before event i, was not
 // recorded, and what that costs. Without a proof it is a difference.
-func (r *align) excuse(i int, p *bth.Packet) (Line, int) {
+func (r *align) excuse(w *path, i int, p *bth.Packet) (Line, int) {
 	ev := r.plan.conv.events
 	x := &ev[i].pkt
 	l := Line{event: -1, ours: p, Verdict: Unrecorded}
@@ -410,6 +431,10 @@ func (r *align) excuse(i int, p *bth.Packet) (Line, int) {
 	}
 	if j := r.again(p.PSN, i); j >= 0 {
 		l.Why = fmt.Sprintf("lost before the capture: asked for again in frame %d", ev[j].frame)
+		return l, costLost
+	}
+	if r.unanswered(w, p.PSN) {
+		l.Why = "lost before the capture: asked for more often than answers were recorded"
 		return l, costLost
 	}
 	return r.stranger(l)
@@ -454,6 +479,28 @@ func (r *align) again(psn bth.PSN, i int) int {
 	return -1
 }
 
+// unanswered reports whether the peer has asked for the answer with a PSN more
+// often than answers were recorded, and than are known to be lost: asking again
+// is what a peer does that has none.
+func (r *align) unanswered(w *path, psn bth.PSN) bool {
+	m, n := r.plan.in.index(r.plan.in.pos(psn)), 0
+	for i := range r.plan.conv.events {
+		e := &r.plan.conv.events[i]
+		switch request := e.pkt.Info().Has(bth.Request); {
+		case e.from == r.plan.ours && !request && e.pkt.PSN == psn && e.pkt.Info().Op != bth.OpAck:
+			n--
+		case e.from != r.plan.ours && request && i < r.ready && !e.pkt.PSN.After(psn) && r.plan.in.index(r.plan.in.pos(e.pkt.PSN)) == m:
+			n++
+		}
+	}
+	for at := w.lines; at != nil; at = at.before {
+		if l := &at.value; l.Verdict == Unrecorded && l.ours.PSN == psn && l.ours.Info().Has(bth.Response) {
+			n--
+		}
+	}
+	return m >= 0 && n > 0
+}
+
 // end delivers what is left and lists what the engine still has to say.
 func (r *align) end(w *path) error {
 	ev := r.plan.conv.events
@@ -472,7 +519,7 @@ func (r *align) end(w *path) error {
 			if p == nil {
 				break
 			}
-			w.lines = with(w.lines, Line{event: -1, ours: p, Verdict: Outside, Why: "the capture ends before it"})
+			w.line(Line{event: -1, ours: p, Verdict: Outside, Why: "the capture ends before it"})
 		}
 	}
 	theirs := 0
@@ -483,7 +530,7 @@ func (r *align) end(w *path) error {
 	}
 	if len(r.plan.in.messages) > 0 && w.player.acked < theirs {
 		w.cost += costStranger
-		w.lines = with(w.lines, Line{
+		w.line(Line{
 			event: -1, Verdict: Different, Diffs: []string{fmt.Sprintf("ours never acknowledges PSN %v, theirs does", r.plan.in.base.Add(theirs-1))},
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gorxe/gorxe/internal/pcap"
 )
@@ -22,12 +23,13 @@ func TestTmp(t *testing.T) {
 			}
 			for i, c := range cs {
 				for _, s := range []Side{A, B} {
-					res, err := Run(c, s)
+					start := time.Now()
+					res, err := Run(c, Options{Side: s})
 					if err != nil {
 						t.Error(filepath.Base(f), i+1, s, err)
 						continue
 					}
-					t.Log(filepath.Base(f), i+1, c.Ends[A], c.Ends[B], s, c.cm != nil, res.Summary())
+					t.Log(time.Since(start).Milliseconds(), filepath.Base(f), i+1, c.Ends[A], c.Ends[B], s, c.cm != nil, res.Summary())
 					if res.Differences > 0 {
 						o, _ := os.Create("/tmp/h/replay-out-" + filepath.Base(f) + "-" + s.String())
 						res.Write(o, false)

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"net/netip"
@@ -50,10 +49,11 @@ const (
 )
 
 const (
-	domain   mr.PD = 1
-	localVA        = 1 << 12
-	window         = 1 << 20 // packets: the recorded side's decides
-	maxBurst       = 1       // packets that leave at once
+	domain    mr.PD = 1
+	localVA         = 1 << 12
+	window          = 1 << 20 // packets: the recorded side's decides
+	maxBurst        = 1       // packets that leave at once
+	maxPosted       = 1 << 14 // work requests posted and not completed
 )
 
 // player is the engine in place of the recorded side.
@@ -107,7 +107,7 @@ func newPlayer(p *plan) (*player, error) {
 	if err := y.local(); err != nil {
 		return nil, err
 	}
-	c := verbs.QPCap{MaxSendWR: len(p.out.messages) + 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 2}
+	c := verbs.QPCap{MaxSendWR: min(len(p.out.messages)+1, maxPosted), MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 2}
 	mem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, 0))
 	var err error
 	if y.sq, err = verbs.NewSendQueue(mem, c); err != nil {
@@ -121,7 +121,7 @@ func newPlayer(p *plan) (*player, error) {
 		Config: transport.Config{
 			QPN: bth.QPN(p.conv.Ends[p.ours].QPN), PD: domain, Cap: c, SQ: ring, RQ: y, SendCQ: discard{}, RecvCQ: discard{}, MRs: y.mrs,
 		},
-		Window: window, Control: cc.Fixed(window),
+		Window: window, Control: cc.Fixed(window), Habits: p.habits,
 	})
 	return y, y.connect()
 }
@@ -242,8 +242,9 @@ func (y *player) deliver(i int) error {
 	if note.gone {
 		y.withdraw(p.RKey)
 	}
-	fresh := !p.PSN.Before(bth.MakePSN(y.qp.Attr().RQPSN))
-	y.ready(i, &p, fresh)
+	if early := p.PSN.Diff(bth.MakePSN(y.qp.Attr().RQPSN)); early <= 0 {
+		y.ready(i, &p, early == 0)
+	}
 	if r := y.plan.region(p.RKey, p.VA, length(&p)); r >= 0 {
 		p.RKey = y.regions[r].Key
 	} else {
@@ -276,22 +277,22 @@ func (y *player) withdraw(rkey uint32) {
 }
 
 // ready posts the receive request that the message takes, and puts into memory
-// what the recorded side had there.
+// what the recorded side had there. Fresh is false for a request sent again.
 func (y *player) ready(i int, p *bth.Packet, fresh bool) {
 	pos := y.plan.in.pos(p.PSN)
 	k := y.plan.in.index(pos)
 	if k < 0 {
 		return
 	}
-	m := &y.plan.in.messages[k]
+	m, note := &y.plan.in.messages[k], &y.plan.script[i]
 	info := p.Info()
 	switch info.Op {
 	case bth.OpSend:
-		if info.Has(bth.Starts) && !y.plan.script[i].noRecv {
+		if info.Has(bth.Starts) && !note.noRecv {
 			y.recv = append(y.recv[:0], y.receive(m))
 		}
 	case bth.OpWrite:
-		if info.Has(bth.TakesRecv) && !y.plan.script[i].noRecv {
+		if info.Has(bth.TakesRecv) && !note.noRecv {
 			y.recv = append(y.recv[:0], verbs.RecvWR{ID: uint64(i)})
 		}
 		if r := y.plan.region(m.rkey, m.va, m.length); r >= 0 && fresh {
@@ -302,15 +303,12 @@ func (y *player) ready(i int, p *bth.Packet, fresh bool) {
 		}
 	case bth.OpReadReq:
 		if r := y.plan.region(p.RKey, p.VA, int(p.DMALen)); r >= 0 {
-			data, have := y.plan.recorded(i)
-			y.remember(r, int(p.VA-y.plan.regions[r].va), data, have)
+			y.remember(r, int(p.VA-y.plan.regions[r].va), note)
 		}
 	case bth.OpCmpSwap, bth.OpFetchAdd:
 		r := y.plan.region(p.RKey, p.VA, 8)
-		if v, ok := y.plan.original(i); ok && r >= 0 && fresh {
-			// The word is in host order, as programs see it.
-			word := binary.NativeEndian.AppendUint64(nil, v)
-			y.remember(r, int(p.VA-y.plan.regions[r].va), word, []bool{true, true, true, true, true, true, true, true})
+		if r >= 0 && fresh {
+			y.remember(r, int(p.VA-y.plan.regions[r].va), note)
 		}
 	}
 }
@@ -333,10 +331,10 @@ func (y *player) receive(m *message) verbs.RecvWR {
 
 // remember makes memory hold what the recorded side's held. Where that was
 // known and is another value, its own program had changed it.
-func (y *player) remember(r, off int, data []byte, have []bool) {
+func (y *player) remember(r, off int, n *note) {
 	mem := y.regions[r].Mem
-	for i, v := range data {
-		if !have[i] {
+	for i, v := range n.data {
+		if !n.have[i] {
 			continue
 		}
 		if y.sure[r][off+i] && mem[off+i] != v {

@@ -47,24 +47,40 @@ type Result struct {
 	Compared    int             `json:"compared"`
 	Differences int             `json:"differences"`
 	Allowed     map[Allowed]int `json:"allowed,omitempty"`
-	Lost        int             `json:"lost_before_capture,omitempty"`
-	Outside     int             `json:"not_compared,omitempty"`
+	// Lost counts packets of ours that the recorded side must have sent too, and
+	// that the capture lacks.
+	Lost int `json:"lost_before_capture,omitempty"`
+	// Outside counts packets that have no counterpart to compare with.
+	Outside int `json:"not_compared,omitempty"`
 	// MSNOffset was added to the engine's MSN, for a capture that began late.
 	MSNOffset int `json:"msn_offset,omitempty"`
 	// Changed is how many octets of its memory the recorded side's own program
 	// changed between two requests.
 	Changed int `json:"changed_octets,omitempty"`
+	// Habits of the recorded side that the engine was given, in words.
+	Habits string `json:"habits,omitempty"`
 
 	Lines []Line `json:"-"`
 	plan  *plan
 }
 
+// Options say how to replay.
+type Options struct {
+	Side Side // the one that is played; the engine is the other
+	// Plain leaves the engine as it is where the recorded side has habits of its
+	// own (rc.Habits).
+	Plain bool
+}
+
 // Run plays one side of a conversation against an engine in place of the other.
 // The error says why that cannot be done; differences are in the result.
-func Run(c *Conversation, played Side) (*Result, error) {
-	p, err := newPlan(c, played.Other())
+func Run(c *Conversation, o Options) (*Result, error) {
+	p, err := newPlan(c, o.Side.Other())
 	if err != nil {
 		return nil, err
+	}
+	if o.Plain {
+		p.habits = 0
 	}
 	var best *path
 	for _, width := range widths {
@@ -80,9 +96,10 @@ func Run(c *Conversation, played Side) (*Result, error) {
 		}
 	}
 	res := &Result{
-		A: c.Ends[A], B: c.Ends[B], Side: played.String(), Allowed: map[Allowed]int{}, MSNOffset: p.msn, Changed: best.player.changed, plan: p,
+		A: c.Ends[A], B: c.Ends[B], Side: o.Side.String(), Allowed: map[Allowed]int{}, MSNOffset: p.msn, Changed: best.player.changed,
+		Habits: p.habits.String(), plan: p,
 	}
-	for _, l := range best.lines {
+	for _, l := range best.lines.slice() {
 		res.add(l)
 	}
 	return res, nil
@@ -135,23 +152,22 @@ func (l *Line) Text() string {
 		at = fmt.Sprintf("%.6f", *l.Seconds)
 	}
 	theirs, ours, sign := l.Theirs, l.Ours, "="
-	switch l.Verdict {
-	case Played:
+	switch {
+	case l.Verdict == Played:
 		fmt.Fprintf(&b, "%5s %11s %s  %s", frame, at, l.From, theirs)
 		return b.String()
-	case Different:
+	case l.Verdict == Different:
 		sign = "!"
-	case Unrecorded, Outside:
+	case l.Verdict != Same:
 		sign = "."
+	case len(l.Allowed) > 0:
+		sign = "~"
 	}
 	if theirs == "" {
 		theirs = "-"
 	}
 	if ours == "" {
 		ours = "-"
-	}
-	if len(l.Allowed) > 0 {
-		sign = "~"
 	}
 	fmt.Fprintf(&b, "%5s %11s %s  %-60s %s %s", frame, at, l.From, theirs, sign, ours)
 	var notes []string
@@ -189,6 +205,9 @@ func (r *Result) Summary() string {
 	}
 	if r.Changed > 0 {
 		s += fmt.Sprintf("; its program changed %d octets", r.Changed)
+	}
+	if r.Habits != "" {
+		s += "; the engine was told that its side " + r.Habits
 	}
 	return s
 }
