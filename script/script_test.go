@@ -51,3 +51,32 @@ func TestScripts(t *testing.T) {
 		})
 	}
 }
+
+// short is a queue pair whose link takes one packet at a time, and gives the
+// rest back.
+type short struct{ Subject }
+
+func (s short) Transmit(now int64, limit int) (out [][]byte) {
+	for limit < 0 || len(out) < limit {
+		one := s.Subject.Transmit(now, 1)
+		if len(one) == 0 {
+			return out
+		}
+		out = append(out, one...)
+	}
+	return append(out, s.Subject.Transmit(now, 0)...)
+}
+
+// Every script on a link that takes one packet at a time: what is given back is
+// sent again, and nothing else changes.
+func TestShortLink(t *testing.T) {
+	for _, s := range load(t) {
+		make := func(s *Setup) (Subject, error) {
+			e, err := Engine(s)
+			return short{e}, err
+		}
+		if err := s.Run(Options{Make: make}); err != nil && !errors.Is(err, ErrOther) {
+			t.Error(err)
+		}
+	}
+}

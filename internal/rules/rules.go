@@ -121,6 +121,12 @@ var All = []Rule{
 	},
 
 	{
+		ID: "window", Group: "Acknowledgements",
+		Text: "No more packets are in flight than the window, which a receive buffer or congestion sets.",
+		Code: []string{"rc/requester.go room"}, Tests: []string{"rc/requester_test.go TestWindow", "cc/adaptive_test.go TestAdaptive"},
+	},
+
+	{
 		ID: "duplicate-send", Group: "Duplicates", Clause: "C9-105",
 		Text: "A duplicate SEND is acknowledged again and not executed; it takes no receive request.",
 		Code: []string{"rc/replay.go duplicate"},
