@@ -85,6 +85,7 @@ func (q *QP) caughtUp() {
 	r := &q.resp
 	if r.nak.syndrome.Kind() == bth.KindRNR || !r.epsn.Before(r.beyond) {
 		r.nak.pending = false
+		q.queueAck(r.epsn.Add(-1)) // an ACK may have made way for it
 		return
 	}
 	r.nakked = true
