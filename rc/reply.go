@@ -75,7 +75,7 @@ func (q *QP) fillResponses(now int64, b *wire.Burst) bool {
 		} else if !q.putReadResp(now, b, a) {
 			break
 		}
-		if r.ack.pending && r.ack.psn.Before(a.start.Add(a.todo)) {
+		if r.ack.pending && r.ack.psn.Before(a.start.Add(a.sent)) {
 			r.ack.pending = false // this response acknowledges it
 		}
 	}
@@ -114,8 +114,7 @@ func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
 		if n > 0 {
 			var why trace.Reason
 			if src, why = q.mem.Remote(a.rkey, a.va+uint64(off), n, verbs.AccessRemoteRead); why != trace.None {
-				q.readFailed(now, a, why)
-				return false
+				return q.readFailed(now, a, why)
 			}
 		}
 		p := q.header(op, a.start.Add(a.sent))
@@ -131,9 +130,16 @@ func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
 	return true
 }
 
-// readFailed answers a READ whose region was withdrawn while it was being
-// answered: a NAK in the middle of it ends it.
-func (q *QP) readFailed(now int64, a *reply, why trace.Reason) {
+// readFailed ends a READ whose region was withdrawn while it was being answered,
+// with a NAK in the middle of it. Of one that is answered again it ends the
+// answer: errors in a duplicate are not reported. It reports whether the queue
+// pair goes on.
+func (q *QP) readFailed(now int64, a *reply, why trace.Reason) bool {
+	if a.again {
+		a.pending = false
+		q.note(now, trace.DropDuplicate, trace.Local, nil)
+		return true
+	}
 	r := &q.resp
 	psn := a.start.Add(a.sent)
 	for i := range r.replies.slots {
@@ -144,6 +150,7 @@ func (q *QP) readFailed(now int64, a *reply, why trace.Reason) {
 	q.events |= transport.EventAccess
 	q.note(now, why, trace.Local, nil)
 	q.toErr(now, why)
+	return false
 }
 
 func (q *QP) putAtomicAck(b *wire.Burst, a *reply) bool {
