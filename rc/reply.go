@@ -75,7 +75,7 @@ func (q *QP) fillResponses(now int64, b *wire.Burst) bool {
 		} else if !q.putReadResp(now, b, a) {
 			break
 		}
-		if r.ack.pending && r.ack.psn.Before(a.start.Add(a.sent)) {
+		if r.ack.pending && a.sent > 0 && r.ack.psn.Before(a.start.Add(a.sent)) {
 			r.ack.pending = false // this response acknowledges it
 		}
 	}
