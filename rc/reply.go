@@ -138,6 +138,7 @@ func (q *QP) readFailed(now int64, a *reply, why trace.Reason) bool {
 	if a.again {
 		a.pending = false
 		q.note(now, trace.DropDuplicate, trace.Local, nil)
+		q.queueAck(a.start.Add(-1)) // an ACK may have made way for it
 		return true
 	}
 	r := &q.resp
