@@ -176,8 +176,8 @@ var unconnectedKinds = []struct {
 	group, kind string
 	mtu4, mtu6  int // 0: not over this family
 }{
-	{groupVerbs, "uc-write-100", 4096, 1024},
-	{groupVerbs, "uc-send-100", 1024, 4096},
+	{groupVerbs, "uc-write-30", 4096, 1024},
+	{groupVerbs, "uc-send-30", 1024, 4096},
 	{groupVerbs, "uc-immediate", 1024, 256},
 	{groupVerbs, "uc-sizes", 2048, 1024},
 	{groupVerbs, "uc-lists", 1024, 512},

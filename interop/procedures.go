@@ -32,8 +32,8 @@ var procedures = map[string]func(*world) error{
 	"guest-netem": (*world).lossy,
 	"our-faults":  (*world).lossy,
 
-	"uc-write-100": overUC(func(w *world) error { return w.random(100, verbs.WRWrite) }),
-	"uc-send-100":  overUC(func(w *world) error { return w.random(100, verbs.WRSend) }),
+	"uc-write-30":  overUC(func(w *world) error { return w.random(30, verbs.WRWrite) }),
+	"uc-send-30":   overUC(func(w *world) error { return w.random(30, verbs.WRSend) }),
 	"uc-immediate": overUC((*world).immediate),
 	"uc-sizes":     overUC((*world).sizes),
 	"uc-lists":     overUC((*world).lists),

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -97,6 +98,57 @@ func TestRequests(t *testing.T) {
 	c, err := e.Counters()
 	if err != nil || c["rcvd_seq_err"] != 2 || c["sent_pkts"] != 3 || len(c) != 2 {
 		t.Errorf("counters %v, %v", c, err)
+	}
+}
+
+// Datagrams, groups and shared receive queues.
+func TestDatagramRequests(t *testing.T) {
+	e := script(t,
+		[2]string{`{"op":"mr","size":4096,"access":1}`, `{"ok":true,"mr":0,"addr":4096,"rkey":1}`},
+		[2]string{`{"op":"srq","max_wr":16}`, `{"ok":true,"srq":2}`},
+		[2]string{`{"op":"qp","type":"ud","srq":2}`, `{"ok":true,"qp":1,"qpn":18}`},
+		[2]string{`{"op":"connect","qp":1,"qkey":286331153,"sq_psn":7}`, `{"ok":true}`},
+		[2]string{`{"op":"recv","srq":2,"mr":0,"off":8,"len":99,"id":3}`, `{"ok":true}`},
+		[2]string{`{"op":"attach","qp":1,"group":"::ffff:239.1.2.3","join":true}`, `{"ok":true}`},
+		[2]string{`{"op":"send","qp":1,"code":"send_imm","mr":0,"off":0,"len":9,"id":4,"raddr":0,"rkey":0,"imm":5,"flags":["signaled"],"dgid":"ff0e::1","dest_qpn":16777215,"qkey":19088743,"tclass":72,"hop":64}`, `{"ok":true}`},
+		[2]string{`{"op":"reply","qp":1,"code":"send","mr":0,"off":0,"len":9,"id":5,"raddr":0,"rkey":0,"imm":0,"flags":[],"wc":3,"grh_mr":0,"grh_off":8,"qkey":19088743}`, `{"ok":true}`},
+		[2]string{`{"op":"poll","n":1,"ms":0}`, `{"ok":true,"wc":[{"id":3,"status":0,"opcode":128,"len":49,"vendor":0,"imm":0,"qpn":18,"flags":1,"src":77}]}`},
+		[2]string{`{"op":"detach","qp":1,"group":"::ffff:239.1.2.3"}`, `{"ok":true}`},
+	)
+	m, err := e.RegMR(4096, verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.CreateSRQ(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := e.CreateQP(verbs.UD, s)
+	if err != nil || q.QPN() != 18 {
+		t.Fatalf("queue pair %+v, %v", q, err)
+	}
+	group := verbs.GIDOf(netip.MustParseAddr("239.1.2.3"))
+	for i, err := range []error{
+		q.Activate(verbs.DatagramOptions{QKey: 0x11111111, PSN: 7}),
+		s.Recv(&Work{ID: 3, MR: m, Off: 8, Len: 99}),
+		q.Attach(group),
+		q.Send(&Work{
+			ID: 4, Code: verbs.WRSendImm, MR: m, Len: 9, Imm: 5, Flags: verbs.SendSignaled,
+			To: verbs.AV{DGID: verbs.GIDOf(netip.MustParseAddr("ff0e::1")), TrafficClass: 72}, QPN: 0xffffff, QKey: 0x01234567,
+		}),
+		q.Reply(&Work{ID: 5, Code: verbs.WRSend, MR: m, Len: 9, QKey: 0x01234567}, 3, m, 8),
+	} {
+		if err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	wc, err := e.Poll(1, 0)
+	want := []verbs.WC{{ID: 3, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: 49, QPN: 18, SrcQP: 77}}
+	if err != nil || !reflect.DeepEqual(wc, want) {
+		t.Errorf("completions %+v, %v", wc, err)
+	}
+	if err := q.Detach(group); err != nil {
+		t.Error(err)
 	}
 }
 
