@@ -18,6 +18,11 @@ const (
 	// is answered with a sequence NAK (Soft-RoCE). Otherwise, as in hfi1, it is
 	// dropped in silence: the requester knows already what to send again.
 	NAKBehindRNR
+
+	// NAKDuplicateRead: a READ asked for again whose region is gone is answered
+	// with a remote access NAK, which ends the queue pair (Soft-RoCE). Otherwise
+	// it is dropped: errors in a duplicate are not reported.
+	NAKDuplicateRead
 )
 
 // String names them.
@@ -28,6 +33,9 @@ func (h Habits) String() string {
 	}
 	if h&NAKBehindRNR != 0 {
 		out = append(out, "sends a sequence NAK behind an RNR NAK")
+	}
+	if h&NAKDuplicateRead != 0 {
+		out = append(out, "sends a remote access NAK for a READ asked for again whose region is gone")
 	}
 	return strings.Join(out, ", ")
 }

@@ -166,7 +166,7 @@ func (q *QP) repeatRead(p *bth.Packet) bool {
 		return false
 	}
 	if n > 0 {
-		if _, why := q.mem.Remote(p.RKey, p.VA, n, verbs.AccessRemoteRead); why != trace.None {
+		if _, why := q.mem.Remote(p.RKey, p.VA, n, verbs.AccessRemoteRead); why != trace.None && q.cfg.Habits&NAKDuplicateRead == 0 {
 			return false
 		}
 	}

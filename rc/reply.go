@@ -135,7 +135,7 @@ func (q *QP) putReadResp(now int64, b *wire.Burst, a *reply) bool {
 // answer: errors in a duplicate are not reported. It reports whether the queue
 // pair goes on.
 func (q *QP) readFailed(now int64, a *reply, why trace.Reason) bool {
-	if a.again {
+	if a.again && q.cfg.Habits&NAKDuplicateRead == 0 {
 		a.pending = false
 		q.note(now, trace.DropDuplicate, trace.Local, nil)
 		q.queueAck(a.start.Add(-1)) // an ACK may have made way for it
