@@ -127,18 +127,22 @@ var faultCases = []struct{ kind, where string }{
 	{"not-ready", "ours"},
 }
 
-// procedureCases are those over RC, all against bookworm.
+// procedureCases are those over RC.
 func procedureCases() []Case {
 	var out []Case
-	for _, link := range links {
-		for _, role := range roles {
-			at := Case{Role: role, Link: link, Suite: rig.Bookworm}
-			for _, fam := range families {
-				out = append(out, at.procedures(fam)...)
+	for l, link := range links {
+		for r, role := range roles {
+			at := Case{Role: role, Link: link}
+			for f, fam := range families {
+				for k, c := range at.procedures(fam) {
+					c.Suite = alternate(l, r, f, k)
+					out = append(out, c)
+				}
 			}
-			for _, f := range faultCases {
+			for k, f := range faultCases {
 				c := at
 				c.Group, c.Kind, c.Where, c.Family, c.MTU = groupFaults, f.kind, f.where, 4, 1024
+				c.Suite = alternate(l, r, k)
 				out = append(out, c)
 			}
 		}
@@ -146,8 +150,8 @@ func procedureCases() []Case {
 	return out
 }
 
-// procedures are the cases of verbs and trouble of a family, with role, link
-// and suite of c.
+// procedures are the cases of verbs and trouble of a family, with role and link
+// of c.
 func (c Case) procedures(fam int) []Case {
 	var out []Case
 	c.Family = fam

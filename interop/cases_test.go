@@ -47,17 +47,32 @@ func TestCasesAreDistinctAndPossible(t *testing.T) {
 func TestMatrixIsComplete(t *testing.T) {
 	have := map[string]bool{}
 	for _, c := range allCases(false) {
-		have[c.Name()] = true
+		have[strings.TrimSuffix(c.Name(), "/"+c.Suite)] = true
 	}
 	for _, size := range []string{"1", "2", "1023", "4096", "65536", "1048576"} {
 		for _, mtu := range []string{"256", "1024", "4096"} {
 			for _, rest := range []string{"client/packet", "client/udp", "server/packet", "server/udp"} {
 				for _, v := range []string{"v4", "v6"} {
-					if name := "pingpong/rc/size" + size + "/" + v + "/mtu" + mtu + "/" + rest + "/bookworm"; !have[name] {
+					if name := "pingpong/rc/size" + size + "/" + v + "/mtu" + mtu + "/" + rest; !have[name] {
 						t.Errorf("%s is missing", name)
 					}
 				}
 			}
+		}
+	}
+}
+
+// Half of the cases are against each suite, of each group about.
+func TestSuitesAreEven(t *testing.T) {
+	n := map[string][2]int{}
+	for _, c := range allCases(false) {
+		k := n[c.Group]
+		k[slices.Index(suites, c.Suite)]++
+		n[c.Group] = k
+	}
+	for group, k := range n {
+		if d := k[0] - k[1]; d > k[0]/3 || d < -k[0]/3 {
+			t.Errorf("%s: %v", group, k)
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/gorxe/gorxe/interop/rig"
 )
 
 // The cases of the groups pingpong and perf: the programs of rdma-core and
@@ -28,30 +26,43 @@ func pingpongIters(size int) int {
 	return 3
 }
 
-// rcPingpongs are ibv_rc_pingpong's, against bookworm.
+// rcPingpongs are ibv_rc_pingpong's.
 func rcPingpongs() []Case {
 	var out []Case
-	for _, link := range links {
-		for _, role := range roles {
-			at := Case{Group: groupPingpong, Kind: "rc", Role: role, Link: link, Suite: rig.Bookworm}
-			for _, fam := range families {
-				for _, mtu := range []int{256, 1024, 4096} {
-					for _, size := range lengths {
+	for l, link := range links {
+		for r, role := range roles {
+			at := Case{Group: groupPingpong, Kind: "rc", Role: role, Link: link}
+			for f, fam := range families {
+				for m, mtu := range []int{256, 1024, 4096} {
+					for k, size := range lengths {
 						c := at
+						c.Suite = alternate(l, r, f, m, k)
 						c.Form, c.Family, c.MTU = fmt.Sprintf("size%d", size), fam, mtu
 						c.Size, c.Iters, c.Flags = size, pingpongIters(size), "-c"
 						out = append(out, c)
 					}
 				}
 			}
-			for _, o := range pingpongOptions {
+			for k, o := range pingpongOptions {
 				if slices.Contains(o.kinds, "rc") {
-					out = append(out, at.with(o))
+					c := at
+					c.Suite = alternate(l, r, k)
+					out = append(out, c.with(o))
 				}
 			}
 		}
 	}
 	return out
+}
+
+// alternate spreads a full product over the suites: of cases that differ in one
+// place alone, every other is against another suite.
+func alternate(places ...int) string {
+	n := 0
+	for _, p := range places {
+		n += p
+	}
+	return suites[n%len(suites)]
 }
 
 // option is a form of a program's cases: flags beyond the usual, for both
