@@ -16,7 +16,7 @@ PKG      ?= ./...
 FUZZTIME ?= 4s
 
 # What must build where only Go runs: the engines and the link in memory.
-PORTABLE := trace verbs bth wire mr atomic cc transport rc uc ud cm link link/mem
+PORTABLE := trace verbs bth wire mr atomic cc transport rc uc ud cm link link/mem layers script
 PORTABLE := $(foreach p,$(PORTABLE),$(if $(wildcard $(p)/*.go),./$(p)))
 
 CHECKS := fmt vet lint layering shuffle race fuzz microbench cross
