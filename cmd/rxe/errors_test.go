@@ -199,7 +199,7 @@ func TestMistakes(t *testing.T) {
 			"pingpong uc -s 3g":              "octets as a number",
 			"pingpong uc 127.0.0.2:18515":    "rxe pingpong uc -p 18515 127.0.0.2",
 			"pingpong uc 127.0.0.1 -p 9":     "rxe pingpong uc, or ibv_uc_pingpong -g N",
-			"pingpong uc -q 4":               "unknown shorthand flag: 'q'",
+			"pingpong uc -q 4":               "unknown shorthand flag: 'q' in -q; rxe pingpong uc --help lists the flags",
 			"pingpong srq -q 257":            "-q 257: the number of queue pairs is 1 to 256",
 			"pingpong srq -q 0":              "-q 0: the number of queue pairs is 1 to 256",
 			"pingpong srq -q 20 -r 10":       "-r 10: it takes a receive for each of the 20 queue pairs: -r 20",

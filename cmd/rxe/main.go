@@ -45,16 +45,20 @@ func newRootCmd() *cobra.Command {
 }
 
 // flagError says in words what a flag's value should be.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
 	var bad *pflag.InvalidValueError
-	if !errors.As(err, &bad) {
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%w; %s --help lists the flags that there are", err, cmd.CommandPath())
+	case errors.As(err, &bare):
+		f := bare.GetFlag()
+		return fmt.Errorf("%s needs a value: %s", flagName(f), f.Usage)
+	case !errors.As(err, &bad):
 		return err
 	}
-	f := bad.GetFlag()
-	name := "--" + f.Name
-	if f.Shorthand != "" {
-		name = "-" + f.Shorthand + ", " + name
-	}
+	f, name := bad.GetFlag(), flagName(bad.GetFlag())
 	want := ""
 	switch f.Value.Type() {
 	case "int", "uint32", "uint64":
@@ -70,4 +74,11 @@ func flagError(_ *cobra.Command, err error) error {
 		return fmt.Errorf("%s %s: %w", name, bad.GetValue(), bad.Unwrap())
 	}
 	return fmt.Errorf("%s %s: it takes %s", name, bad.GetValue(), want)
+}
+
+func flagName(f *pflag.Flag) string {
+	if f.Shorthand == "" {
+		return "--" + f.Name
+	}
+	return "-" + f.Shorthand + ", --" + f.Name
 }

@@ -87,13 +87,14 @@ func newPerfToolCmd(k oob.Kind, short string) *cobra.Command {
 		Use:     k.String() + " [PEER]",
 		Aliases: []string{"ib_" + k.String()},
 		Short:   short + ": without PEER the server, with PEER its client",
-		Long: fmt.Sprintf(`%s, as ib_%s of perftest measures it. The far end is that program, of
-version 5.70 or newer, on any machine with any RDMA NIC or Soft-RoCE, or this
-one. Options have the names and meanings they have there; give both ends the
-same. Without -x the GID that reaches the peer is chosen.
+		Long: fmt.Sprintf(`%s, as ib_%s of perftest measures it.
+The far end is that program, of version 5.70 or newer, on any machine with any
+RDMA NIC or Soft-RoCE, or this one. Options have the names and meanings they have
+there; give both ends the same. Without -x the GID that reaches the peer is chosen.
 
 The far end of  rxe perf %[2]s HOST  is  ib_%[2]s -d DEVICE -x N
-where N is the index of its GID, as show_gids lists them.`, short, k),
+where N is the index of its GID, as show_gids lists them. Two on one machine take
+an address each:  rxe perf %[2]s --addr 127.0.0.2  and  rxe perf %[2]s 127.0.0.2%[3]s`, short, k, percentiles(k)),
 		Args: func(_ *cobra.Command, args []string) error { return perfPeer(k, args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -107,6 +108,17 @@ where N is the index of its GID, as show_gids lists them.`, short, k),
 	p.dev.add(cmd)
 	p.add(cmd.Flags(), k)
 	return cmd
+}
+
+// percentiles explains the columns that perftest has not.
+func percentiles(k oob.Kind) string {
+	if !k.Latency() {
+		return ""
+	}
+	return `
+
+Behind perftest's columns stand p50 to max, of all samples, where perftest leaves
+the largest out. Of SEND and WRITE a sample is half a round trip.`
 }
 
 func (p *perfFlags) add(f *pflag.FlagSet, k oob.Kind) {

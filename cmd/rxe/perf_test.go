@@ -64,6 +64,8 @@ func TestPerfMistakes(t *testing.T) {
 		"send_bw UD":                    "the connection type is -c UD",
 		"send_bw -u UD":                 "unreliable datagrams are -c UD",
 		"send_bw -u -c UD":              "unreliable datagrams are -c UD",
+		"send_bw -u":                    "-u, --qp-timeout needs a value: timeout of a queue pair, a code",
+		"send_bw --mcg":                 "unknown flag: --mcg; rxe perf send_bw --help lists the flags",
 		"send_bw -u 60":                 "a time to run for is -D",
 		"send_bw -t 60s":                "a time to run for is -D",
 		"send_lat -t 60":                "send_lat has one message under way at a time",

@@ -179,7 +179,8 @@ this program. Options have the meaning they have there; without -g the GID that
 reaches the peer is chosen.
 
 The far end of  rxe pingpong %[2]s -s 1000 HOST  is  ibv_%[2]s_pingpong -g N -s 1000
-where N is the index of its GID, as show_gids lists them.`, p.about, p.service),
+where N is the index of its GID, as show_gids lists them. Two on one machine take
+an address each:  rxe pingpong %[2]s --addr 127.0.0.2  and  rxe pingpong %[2]s 127.0.0.2`, p.about, p.service),
 		Args: onePeer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.checkLacks(cmd); err != nil {

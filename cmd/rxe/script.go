@@ -26,8 +26,9 @@ func newScriptCmd() *cobra.Command {
 		Long: `Run packet scripts: rules of the protocol as texts that say which packets one
 queue pair receives and which it must send, and when. A FILE that is a directory
 stands for all *.pkt in it. Scripts run on an engine alone, or with --nic on a
-whole device: a few are about one of the two and run on that. The language is described in the documentation of
-package script; docs/rules.md lists the scripts that come with gorxe.
+whole device: a few are about one of the two and run on that. The documentation
+of package script describes the language; docs/rules.md lists the scripts that
+come with gorxe.
 
 Each file gives a line: ok, or FAIL with the step that went wrong, what came
 instead, and the last packets. The exit status is 1 if any failed.`,
