@@ -227,7 +227,7 @@ func (r *run) measure() error {
 		return err
 	}
 	r.linger()
-	if _, _, err := r.conn.Finish(r.told(last)); r.unfinished(err) {
+	if _, _, err := r.finish(r.told(last)); r.unfinished(err) {
 		return err
 	}
 	r.out.End()
@@ -243,9 +243,7 @@ func (r *run) passive() error {
 			return err
 		}
 	}
-	stop := r.watchServed()
-	b, told, err := r.conn.Finish(oob.BWReport{})
-	stop()
+	b, told, err := r.finish(oob.BWReport{})
 	if r.unfinished(err) {
 		return err
 	}
@@ -254,6 +252,17 @@ func (r *run) passive() error {
 	}
 	r.out.End()
 	return r.writeJSON()
+}
+
+// endRun and finish are oob.Conn's, awaited.
+func (r *run) endRun(local oob.BWReport) (remote oob.BWReport, told bool, err error) {
+	err = r.await(func() error { remote, told, err = r.conn.End(local); return err })
+	return remote, told, err
+}
+
+func (r *run) finish(local oob.BWReport) (remote oob.BWReport, told bool, err error) {
+	err = r.await(func() error { remote, told, err = r.conn.Finish(local); return err })
+	return remote, told, err
 }
 
 // unfinished reports whether err is one: --run_infinitely ends when one end
@@ -285,7 +294,7 @@ func (r *run) measureSize(size int, last bool) (b report.Bandwidth, err error) {
 	if err := r.ready(size); err != nil {
 		return b, err
 	}
-	if err := r.conn.Begin(); err != nil {
+	if err := r.await(r.conn.Begin); err != nil {
 		return b, err
 	}
 	if c.Kind.Latency() {
@@ -298,7 +307,7 @@ func (r *run) measureSize(size int, last bool) (b report.Bandwidth, err error) {
 		if err != nil {
 			return b, err
 		}
-		_, _, err = r.conn.End(oob.BWReport{})
+		_, _, err = r.endRun(oob.BWReport{})
 		return b, err
 	}
 	err = r.within(func() (err error) { b, err = r.bandwidth(); return err })
@@ -312,7 +321,7 @@ func (r *run) measureSize(size int, last bool) (b report.Bandwidth, err error) {
 		r.out.BW(b, nil)
 		return b, nil
 	}
-	remote, told, err := r.conn.End(r.told(b))
+	remote, told, err := r.endRun(r.told(b))
 	if err != nil {
 		return b, err
 	}

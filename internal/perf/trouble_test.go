@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,18 @@ func TestDatagramLossOfAll(t *testing.T) {
 		require.NoError(t, errors.Join(serr, cerr))
 		require.Regexp(t, ` 6\d\d of 720 messages arrived, \d+ were lost`, server.out.String())
 		require.Regexp(t, `(?m)^ 4096 +5\d `, server.out.String())
+	})
+}
+
+// TestDatagramsAllLost: a run of which nothing arrives ends too, soon after the
+// other end is done with it.
+func TestDatagramsAllLost(t *testing.T) {
+	bubble(t, "tx drop 100%", func(w *world) {
+		start := time.Now()
+		server, _, serr, cerr := w.play(oob.SendBW, func(c *Config) { c.Transport, c.Size, c.Iters = verbs.UD, 100, 30 })
+		require.NoError(t, errors.Join(serr, cerr))
+		require.Less(t, time.Since(start), 2*lossWait)
+		require.Contains(t, server.out.String(), "0 of 30 messages arrived, 30 were lost")
 	})
 }
 
@@ -133,7 +146,7 @@ func TestStoppedClient(t *testing.T) {
 			server := w.start(w.t.Context(), s)
 			ctx, cancel := context.WithCancel(w.t.Context())
 			defer cancel()
-			c.Out = &stopper{ctx: ctx}
+			c.Out = &stopper{ctx: ctx, at: "#bytes"}
 			client := make(chan error, 1)
 			go func() { client <- Run(ctx, c) }()
 			start := time.Now()
@@ -145,12 +158,50 @@ func TestStoppedClient(t *testing.T) {
 	}
 }
 
-// stopper is the output of a program that is stopped when it has printed the
-// head of its table.
-type stopper struct{ ctx context.Context }
+// TestStoppedAtStep: an end that waits for the peer before a run, or after it,
+// notices one that is stopped.
+func TestStoppedAtStep(t *testing.T) {
+	const size = 8
+	for _, x := range []struct {
+		k    oob.Kind
+		typ  verbs.QPType
+		both bool
+	}{{k: oob.SendBW}, {k: oob.SendBW, typ: verbs.UC}, {k: oob.SendLat, typ: verbs.UD}, {k: oob.WriteBW, both: true}, {k: oob.ReadBW, both: true}, {k: oob.AtomicLat}} {
+		for _, at := range []string{"#bytes", fmt.Sprintf(" %d ", size)} { // the head of the table, its row
+			for _, server := range []bool{false, true} {
+				if x.k == oob.AtomicLat && (server || at == "#bytes") {
+					continue // it has no step before, and its server prints nothing
+				}
+				bubble(t, "", func(w *world) {
+					s, c := w.configs(x.k, func(c *Config) { c.Transport, c.Both, c.Size = x.typ, x.both, size })
+					stopped, left := &c, &s
+					if server {
+						stopped, left = left, stopped
+					}
+					ctx, cancel := context.WithCancel(w.t.Context())
+					defer cancel()
+					stopped.Out = &stopper{ctx: ctx, at: at}
+					end := make(chan error, 1)
+					go func() { end <- Run(ctx, *stopped) }()
+					start := time.Now()
+					require.Regexp(t, "is (it|the peer) stopped", <-w.start(w.t.Context(), *left).done, "%v %q server=%v", x, at, server)
+					require.Less(t, time.Since(start), 2*left.Timeout)
+					cancel()
+					require.Error(t, <-end)
+				})
+			}
+		}
+	}
+}
+
+// stopper is the output of a program that is stopped when it prints a text.
+type stopper struct {
+	ctx context.Context
+	at  string
+}
 
 func (s *stopper) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("#bytes")) {
+	if bytes.Contains(b, []byte(s.at)) {
 		<-s.ctx.Done()
 	}
 	return len(b), nil

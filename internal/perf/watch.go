@@ -83,7 +83,7 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 			end(errOver) // that is how it ends
 		case gone != nil && silent > min(goneLimit, c.Timeout):
 			end(r.leftBy(gone, moved))
-		case c.lossy() && r.takes() && moved != 0 && silent > r.lossLimit():
+		case c.lossy() && r.takes() && (moved != 0 || r.conn.Ahead() && !c.Both) && silent > r.lossLimit():
 			end(errQuiet)
 		case silent > c.Timeout:
 			end(r.silence(silent, moved))
@@ -94,14 +94,19 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// watchServed ends the test when no request comes to this end's memory for
-// Config.Timeout, until the function that it returns is called. TCP notices a
-// host that is down, but not a program that is stopped.
-func (r *run) watchServed() (stop func()) {
+// await takes a step of the exchange at which the peer may arrive much later,
+// since it is still measuring, and ends the test when neither the step nor a
+// request to this end's memory or receives comes for Config.Timeout. TCP notices
+// a host that is down, but not a program that is stopped.
+func (r *run) await(step func() error) error {
+	limit := r.cfg.Timeout
+	if r.cfg.lossy() {
+		limit += lossWait // until the peer knows that nothing comes any more
+	}
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		t := time.NewTicker(max(min(r.cfg.Timeout/8, time.Second), time.Millisecond))
+		t := time.NewTicker(max(min(limit/8, time.Second), time.Millisecond))
 		defer t.Stop()
 		came, last := r.served(), time.Now()
 		for {
@@ -112,14 +117,17 @@ func (r *run) watchServed() (stop func()) {
 				if n := r.served(); n != came {
 					came, last = n, now
 				}
-				if silent := now.Sub(last); silent > r.cfg.Timeout {
-					r.abort(fmt.Errorf("no request came for %v, after %d of them: is the peer stopped?", silent.Round(100*time.Millisecond), came))
+				if silent := now.Sub(last); silent > limit {
+					r.abort(fmt.Errorf("the peer said nothing for %v, and no request came, after %d of them: is the peer stopped?", silent.Round(100*time.Millisecond), came))
 					return
 				}
 			}
 		}
 	}()
-	return func() { close(over); <-done }
+	err := step()
+	close(over)
+	<-done
+	return err
 }
 
 // served counts the packets of requests that came.
