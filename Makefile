@@ -79,11 +79,11 @@ soak: ## what takes longer than CI may: 400 seeds of each simulated network, a m
 	$(MAKE) interop
 
 .PHONY: interop
-interop: ## every case against the kernel's Soft-RoCE in an emulated guest; needs root; INTEROP='-run RE' for some
+interop: ## every case against the kernel's Soft-RoCE and perftest in two emulated guests; needs root; INTEROP='-run RE' for some
 	$(GO) run ./interop -json out/interop.json $(INTEROP)
 
 .PHONY: interop-smoke
-interop-smoke: ## a few cases of each kind against the kernel's Soft-RoCE: what CI runs
+interop-smoke: ## a tenth of those, of each kind, drawn by the commit (INTEROP='-seed N'): what CI runs
 	$(GO) run ./interop -smoke -json out/interop-smoke.json $(INTEROP)
 
 .PHONY: fmt

@@ -107,7 +107,7 @@ func (w *world) ucLossy() error {
 		return err
 	}
 	const together, slots = 20, 32768
-	sent, got := 0, 0
+	sent, got, odd := 0, 0, 0
 	for round := range 12 {
 		if err := w.connect(w.rng.Uint32() & 0xffffff); err != nil {
 			return err
@@ -141,12 +141,12 @@ func (w *world) ucLossy() error {
 		if err != nil {
 			return err
 		}
-		n, err := w.whole(m, ws, wc, slots)
+		n, o, err := w.whole(m, ws, wc, slots)
 		if err != nil {
 			return err
 		}
-		got += n
-		w.note = fmt.Sprintf("%d messages, %d arrived", sent, got)
+		got, odd = got+n, odd+o
+		w.note = fmt.Sprintf("%d messages, %d arrived, %d again or out of order", sent, got, odd)
 		for _, e := range []*end{w.req, w.rsp} {
 			if err := e.qp.Destroy(); err != nil {
 				return err
@@ -168,37 +168,40 @@ func (w *world) ucLossy() error {
 }
 
 // whole checks messages that were received, and returns how many different ones
-// there are: each has all its octets in the place of its receive request, or its
+// there are, and how many come again or too late: each has all its octets in the place of its receive request, or its
 // own. At our end they are in order and none is there twice; rxe takes whatever
 // begins a message.
-func (w *world) whole(m *models, ws []work, wc []verbs.WC, slots int) (int, error) {
+func (w *world) whole(m *models, ws []work, wc []verbs.WC, slots int) (n, odd int, err error) {
 	_, rxe := w.rsp.side.(kernel)
 	last, seen := -1, map[int]bool{}
 	for k := range wc {
 		c := &wc[k]
 		if err := c.Err(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		i := int(c.Imm)
 		if i >= len(ws) || i <= last && !rxe {
-			return 0, fmt.Errorf("responder: message %d comes after message %d", i, last)
+			return 0, 0, fmt.Errorf("responder: message %d comes after message %d", i, last)
 		}
-		last, seen[i] = i, true
+		if i <= last {
+			odd++
+		}
+		last, seen[i] = max(i, last), true
 		r, off := &ws[i], received+int(c.ID)*slots
 		want := verbs.WCRecv
 		if r.op == verbs.WRWriteImm {
 			want, off = verbs.WCRecvWriteImm, int(r.remote-w.rsp.mem.Addr())
 		}
 		if c.Opcode != want || int(c.ByteLen) != r.len {
-			return 0, fmt.Errorf("responder: %v of %d octets completes as %+v", r.op, r.len, *c)
+			return 0, 0, fmt.Errorf("responder: %v of %d octets completes as %+v", r.op, r.len, *c)
 		}
 		got, err := w.rsp.mem.Read(off, r.len)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if !bytes.Equal(got, m.req[r.off:r.off+r.len]) {
-			return 0, fmt.Errorf("responder: %v %d of %d octets is not what was sent", r.op, i, r.len)
+			return 0, 0, fmt.Errorf("responder: %v %d of %d octets is not what was sent", r.op, i, r.len)
 		}
 	}
-	return len(seen), nil
+	return len(seen), odd, nil
 }
