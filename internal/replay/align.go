@@ -21,14 +21,18 @@ const (
 
 	// slack is how much dearer than the cheapest explanation of a packet one
 	// may be and still be kept, for what comes later.
-	slack = 4 * costLost
+	slack = 2 * costLost
 
 	maxNodes = 20000 // of one search
 )
 
 // widths are how many explanations of the packets so far are kept at once. A
-// wider search follows when a narrow one ends with differences.
-var widths = []int{1, 4, 16}
+// wider search follows when a narrow one ends with differences, in a
+// conversation that is short enough for it: its time grows with the square of
+// the length.
+var widths = []int{1, 4}
+
+const maxWide = 1000 // packets
 
 // path is a way through the recorded packets so far.
 type path struct {
@@ -89,10 +93,12 @@ type node struct {
 type align struct {
 	plan  *plan
 	width int
+	limit int // what the path must cost less than, if not 0
 	ready int // events of the peer's up to this index may be delivered
 }
 
-// run plays every event and returns the cheapest path.
+// run plays every event and returns the cheapest path, or nil when that reaches
+// the limit.
 func (r *align) run() (*path, error) {
 	y, err := newPlayer(r.plan)
 	if err != nil {
@@ -112,6 +118,9 @@ func (r *align) run() (*path, error) {
 		}
 		if paths, err = r.answer(paths, i); err != nil {
 			return nil, err
+		}
+		if r.limit > 0 && paths[0].cost >= r.limit {
+			return nil, nil
 		}
 	}
 	for _, w := range paths {
@@ -377,7 +386,7 @@ func (r *align) spare(y *player, p *bth.Packet, c context) int {
 
 // context is what a comparison with event e must know.
 func (r *align) context(y *player, e *event) context {
-	c := context{msn: r.plan.msn, expected: r.plan.in.base.Add(y.heard), completed: r.plan.in.completed(y.heard)}
+	c := context{msn: r.plan.msn, peer: bth.QPN(r.plan.attr.DestQPN), expected: r.plan.in.base.Add(y.heard), completed: r.plan.in.completed(y.heard)}
 	if e.pkt.Info().Op == bth.OpReadResp {
 		pos := r.plan.in.pos(e.pkt.PSN)
 		m := r.plan.in.index(pos)
@@ -483,7 +492,7 @@ func (r *align) again(psn bth.PSN, i int) int {
 // often than answers were recorded, and than are known to be lost: asking again
 // is what a peer does that has none.
 func (r *align) unanswered(w *path, psn bth.PSN) bool {
-	m, n := r.plan.in.index(r.plan.in.pos(psn)), 0
+	m, n, asked := r.plan.in.index(r.plan.in.pos(psn)), 0, 0
 	for i := range r.plan.conv.events {
 		e := &r.plan.conv.events[i]
 		switch request := e.pkt.Info().Has(bth.Request); {
@@ -491,6 +500,7 @@ func (r *align) unanswered(w *path, psn bth.PSN) bool {
 			n--
 		case e.from != r.plan.ours && request && i < r.ready && !e.pkt.PSN.After(psn) && r.plan.in.index(r.plan.in.pos(e.pkt.PSN)) == m:
 			n++
+			asked++
 		}
 	}
 	for at := w.lines; at != nil; at = at.before {
@@ -498,7 +508,7 @@ func (r *align) unanswered(w *path, psn bth.PSN) bool {
 			n--
 		}
 	}
-	return m >= 0 && n > 0
+	return m >= 0 && asked > 1 && n > 0
 }
 
 // end delivers what is left and lists what the engine still has to say.
@@ -510,6 +520,12 @@ func (r *align) end(w *path) error {
 			return err
 		}
 	}
+	theirs := 0
+	for i := range ev {
+		if e := &ev[i]; e.from == r.plan.ours && e.pkt.Info().Has(bth.Response) {
+			theirs = max(theirs, acknowledged(&r.plan.in, &e.pkt))
+		}
+	}
 	for k := range kind(2) {
 		for {
 			p, err := w.do(input{take, w.player.now, int(k)})
@@ -519,13 +535,15 @@ func (r *align) end(w *path) error {
 			if p == nil {
 				break
 			}
-			w.line(Line{event: -1, ours: p, Verdict: Outside, Why: "the capture ends before it"})
-		}
-	}
-	theirs := 0
-	for i := range ev {
-		if e := &ev[i]; e.from == r.plan.ours && e.pkt.Info().Has(bth.Response) {
-			theirs = max(theirs, acknowledged(&r.plan.in, &e.pkt))
+			l, cost := Line{event: -1, ours: p, Verdict: Outside, Why: "the capture ends before it"}, 0
+			switch late := k == responses && r.plan.in.pos(p.PSN) < theirs; {
+			case late && p.Info().Op == bth.OpAck && p.Syndrome.Kind() == bth.KindAck:
+				l.Verdict, l.Allowed, l.Why = Same, []Allowed{Coalescing}, ""
+			case late && p.Info().Op != bth.OpAck && !r.unanswered(w, p.PSN):
+				l, cost = r.stranger(Line{event: -1, ours: p})
+			}
+			w.cost += cost
+			w.line(l)
 		}
 	}
 	if len(r.plan.in.messages) > 0 && w.player.acked < theirs {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,8 @@ func TestRecorded(t *testing.T) {
 		{"err_badaddr", 0, "1 answer compared, 0 differences; allowed: MigReq 1", "1 answer compared, 0 differences; allowed: MigReq 1"},
 		{
 			"err_loss", 0,
-			"99 answers compared, 0 differences; allowed: ACK PSN 2, ACK coalescing 33, READ restart FIRST or MIDDLE 2, MigReq 72; lost before the capture: 4",
+			"99 answers compared, 0 differences; allowed: ACK PSN 2, ACK coalescing 33, READ restart FIRST or MIDDLE 2, MigReq 72; lost before the capture: 4" +
+				"; the engine was told that its side sends a remote access NAK for a READ asked for again whose region is gone",
 			"222 answers compared, 0 differences; allowed: MigReq 222; lost before the capture: 12",
 		},
 		{"err_mixwrap", 0, "52 answers compared, 0 differences; allowed: MigReq 52", "96 answers compared, 0 differences; allowed: MigReq 96"},
@@ -90,6 +92,17 @@ func TestPlain(t *testing.T) {
 			require.Equal(t, []string{"AckReq: ours true, theirs false"}, l.Diffs)
 		}
 	}
+}
+
+// A duplicate READ whose region is gone: Soft-RoCE reports the error, and the
+// specification does not want that.
+func TestPlainDuplicateRead(t *testing.T) {
+	res, err := Run(recorded(t, "err_loss")[0], Options{Side: A, Plain: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, res.Differences)
+	i := slices.IndexFunc(res.Lines, func(l Line) bool { return l.Verdict == Different })
+	require.Equal(t, 321, res.Lines[i].Frame)
+	require.Equal(t, "RC_ACK psn 373 NAK remote access error msn 45", res.Lines[i].Theirs)
 }
 
 // captureDir is the folder of recorded packets that lies beside the repository

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/transport"
 )
 
 // Allowed is what may differ between two implementations that both follow the
@@ -38,6 +39,7 @@ type context struct {
 	msn       int     // added to the engine's MSN
 	expected  bth.PSN // the PSN that the engine expects next
 	completed int     // messages it has completed
+	peer      bth.QPN // where the engine's packets go
 	restarted bool    // theirs answers a READ from its middle
 }
 
@@ -140,10 +142,18 @@ func payloadDiff(ours, theirs []byte) string {
 }
 
 // spare reports whether the engine might as well have sent a recorded ACK that
-// it did not: it is of what the engine received, with the MSN it reached.
+// it did not: it is of what the engine received, with the MSN it reached, and in
+// all else an ACK of the engine's.
 func spare(theirs *bth.Packet, c context) bool {
-	return theirs.Info().Op == bth.OpAck && theirs.Syndrome.Kind() == bth.KindAck && theirs.Syndrome&0x80 == 0 &&
-		theirs.PSN.Before(c.expected) && int(theirs.MSN) == (c.completed+c.msn)&bth.PSNMask
+	if theirs.Info().Op != bth.OpAck || theirs.Syndrome.Kind() != bth.KindAck || !theirs.PSN.Before(c.expected) {
+		return false
+	}
+	ours := bth.Packet{
+		Opcode: bth.RCAck, MigReq: true, PKey: transport.PKey, DestQP: c.peer, PSN: theirs.PSN,
+		Syndrome: bth.AckUnlimited, MSN: uint32(c.completed),
+	}
+	_, diffs := compare(&ours, theirs, c)
+	return len(diffs) == 0
 }
 
 // text is a packet in words, as short as it can be told.

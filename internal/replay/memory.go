@@ -17,16 +17,10 @@ type region struct {
 
 // findRegions lays regions under what accepted requests name.
 func (p *plan) findRegions() {
-	refused := map[int]bool{}
-	for i, n := range p.script {
-		if n.gone {
-			refused[p.in.index(p.in.pos(p.conv.events[i].pkt.PSN))] = true
-		}
-	}
 	var all []region
 	for i := range p.in.messages {
 		m := &p.in.messages[i]
-		if n := m.length; n > 0 && !refused[i] && m.opcode.Info().Ext&(bth.ExtRETH|bth.ExtAtomicETH) != 0 && m.va+uint64(n)-1 >= m.va {
+		if n := m.length; n > 0 && !m.refused && m.opcode.Info().Ext&(bth.ExtRETH|bth.ExtAtomicETH) != 0 && m.va+uint64(n)-1 >= m.va {
 			all = append(all, region{m.va, n, m.rkey})
 		}
 	}

@@ -25,8 +25,9 @@ type message struct {
 	data   []byte // SEND and WRITE: as recorded, 0 where no packet was
 
 	takesRecv bool
-	trouble   int // octets before a local error met it (NAK 0x63), or -1
-	short     bool
+	trouble   int  // octets before a local error met it (NAK 0x63), or -1
+	short     bool // its receive request was (NAK 0x61)
+	refused   bool // its memory was (NAK 0x62)
 }
 
 func (m *message) op() bth.Op { return m.opcode.Info().Op }

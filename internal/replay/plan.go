@@ -33,9 +33,8 @@ type plan struct {
 
 // note is what the recorded side had ready when a packet of the peer came.
 type note struct {
-	noRecv   bool // it answered with an RNR NAK
-	withdraw bool // the region was withdrawn while, or before, it answered
-	gone     bool // before
+	noRecv bool // it answered with an RNR NAK
+	gone   bool // with a remote access NAK: there was no such region, or no longer
 
 	// What it answered a READ or atomic with, in the order of memory, and which
 	// octets of that were recorded.
@@ -152,8 +151,12 @@ func (p *plan) answers() {
 		case nak.Syndrome == bth.NAKInvalidRequest:
 			p.in.messages[m].short = e.pkt.Info().Op == bth.OpSend
 		case nak.Syndrome == bth.NAKRemoteAccess:
-			p.script[i].withdraw = true
-			p.script[i].gone = !p.acceptedBefore(i)
+			p.script[i].gone = true
+			if p.acceptedBefore(i) {
+				p.habits |= rc.NAKDuplicateRead
+			} else {
+				p.in.messages[m].refused = true
+			}
 		}
 	}
 }

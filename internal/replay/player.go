@@ -238,8 +238,7 @@ func (y *player) deliver(i int) error {
 	if y.plan.in.orphans[pos] && y.plan.in.index(pos) < 0 {
 		return nil // of a message that began before the capture
 	}
-	note := y.plan.script[i]
-	if note.gone {
+	if y.plan.script[i].gone {
 		y.withdraw(p.RKey)
 	}
 	if early := p.PSN.Diff(bth.MakePSN(y.qp.Attr().RQPSN)); early <= 0 {
@@ -253,9 +252,6 @@ func (y *player) deliver(i int) error {
 	y.qp.HandlePacket(y.now, &p)
 	y.recv = y.recv[:0]
 	y.heard = y.plan.in.pos(bth.MakePSN(y.qp.Attr().RQPSN))
-	if note.withdraw && !note.gone {
-		y.withdraw(e.pkt.RKey)
-	}
 	return nil
 }
 

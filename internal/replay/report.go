@@ -84,14 +84,18 @@ func Run(c *Conversation, o Options) (*Result, error) {
 	}
 	var best *path
 	for _, width := range widths {
-		w, err := (&align{plan: p, width: width}).run()
+		r := &align{plan: p, width: width}
+		if best != nil {
+			r.limit = best.cost - best.cost%costWrong // fewer differences, or none the better
+		}
+		w, err := r.run()
 		if err != nil {
 			return nil, err
 		}
-		if best == nil || w.cost < best.cost {
+		if best == nil || w != nil && w.cost < best.cost {
 			best = w
 		}
-		if best.cost < costWrong {
+		if best.cost < costWrong || len(c.events) > maxWide {
 			break
 		}
 	}
