@@ -232,7 +232,7 @@ func (r *run) measure() error {
 	}
 	r.out.End()
 	r.sayLost()
-	return r.writeJSON()
+	return errors.Join(r.allLost(), r.writeJSON())
 }
 
 // passive is the end that only has its memory used.
@@ -381,6 +381,15 @@ func (r *run) sayLost() {
 		return
 	}
 	r.out.Say(fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", r.due-r.lost, r.due, r.lost, r.cfg.Transport))
+}
+
+// allLost is the error of a test that nothing arrived of: its way is blocked, or
+// leads elsewhere.
+func (r *run) allLost() error {
+	if r.lost == 0 || r.lost < r.due {
+		return nil
+	}
+	return fmt.Errorf("none of the peer's messages arrived: is %v the address of this end that it sends to, by a GID of RoCE v2 (-x on both sides), does UDP port 4791 pass?", r.gid.GID.Addr())
 }
 
 func (r *run) writeJSON() (err error) {
