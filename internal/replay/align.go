@@ -32,7 +32,12 @@ const (
 // the length.
 var widths = []int{1, 4}
 
-const maxWide = 1000 // packets
+const (
+	maxWide = 1000 // packets
+	// maxLag is how many packets of the peer may be recorded and not heard. That
+	// bounds what the engine holds; hosts lag by far less.
+	maxLag = 256
+)
 
 // path is a way through the recorded packets so far.
 type path struct {
@@ -167,6 +172,12 @@ func (r *align) answer(paths []*path, i int) ([]*path, error) {
 	e := &r.plan.conv.events[i]
 	var out []*path
 	for _, w := range paths {
+		for r.plan.heardBy(i)-r.plan.heardBy(w.place.next) > maxLag {
+			next := r.pending(w)
+			if _, err := w.do(input{deliver, r.clock(next), next}); err != nil {
+				return nil, err
+			}
+		}
 		if e.pkt.Info().Has(bth.Request) {
 			if err := r.post(w, i); err != nil {
 				return nil, err

@@ -25,6 +25,12 @@
 // no I/O and have no clock, so a state is reached again by giving the same
 // inputs again, and the search is cheap.
 //
+// Timers run when the recorded side's did, at the engine's deadline or later:
+// a retransmission timer may take four times its nominal time (IBA 9.7.6.1.3), so
+// that it could have run earlier is no difference. What the capture shows to be
+// lost before it was recorded (a gap in the PSNs that a side sent, an answer
+// asked for again) cannot be compared, and is counted as such.
+//
 // What may differ is a closed list (compare.go); everything else is a
 // difference.
 package replay

@@ -28,6 +28,7 @@ type plan struct {
 	msn     int    // added to the engine's MSN
 
 	index [2]map[bth.PSN][]int // events of each side by PSN, in order
+	peers []int                // how many events before each are the peer's
 	burst *wire.Burst          // of every engine in turn
 }
 
@@ -53,10 +54,15 @@ const (
 func newPlan(c *Conversation, ours Side) (*plan, error) {
 	p := &plan{conv: c, ours: ours, burst: wire.NewBurst()}
 	p.index = [2]map[bth.PSN][]int{{}, {}}
+	n := 0
 	for i := range c.events {
 		e := &c.events[i]
 		p.timed = p.timed || !e.time.IsZero()
 		p.index[e.from][e.pkt.PSN] = append(p.index[e.from][e.pkt.PSN], i)
+		p.peers = append(p.peers, n)
+		if e.from != ours {
+			n++
+		}
 	}
 	if err := p.findMTU(); err != nil {
 		return nil, err
@@ -81,6 +87,9 @@ func newPlan(c *Conversation, ours Side) (*plan, error) {
 	p.findMSN()
 	return p, nil
 }
+
+// heardBy returns how many events before event i are the peer's.
+func (p *plan) heardBy(i int) int { return p.peers[min(i, len(p.peers)-1)] }
 
 // findMTU finds the path MTU that every packet agrees with.
 func (p *plan) findMTU() error {
