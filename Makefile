@@ -106,6 +106,10 @@ lint: ## staticcheck
 layering: ## which package may import which, and what engines may not do
 	$(GO) test -count=1 ./internal/layering
 
+.PHONY: mutants
+mutants: ## break the engines in 300 places drawn by seed and see what the fast tests notice; MUTANTS='-seed 2 -n 30 -pkg rc -j 2'
+	$(GO) run ./internal/mutants $(MUTANTS)
+
 .PHONY: rules
 rules: ## write docs/rules.md: every rule of the protocol, its code and what proves it
 	$(GO) test -count=1 ./internal/rules -run TestDocument -update

@@ -146,6 +146,9 @@ func tsharkName(i *Info) string {
 // TestTableAgainstTshark compares names and numbers with another decoder's.
 // tshark 4.0 lacks FLUSH, ATOMIC WRITE and has CNP under another number.
 func TestTableAgainstTshark(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts tshark, which takes seconds: not with -short")
+	}
 	if _, err := exec.LookPath("tshark"); err != nil {
 		t.Skip("needs tshark (Debian package tshark), which is not installed")
 	}

@@ -63,6 +63,7 @@ var house = map[string]rule{
 	"internal/replay":   {imports: []string{"internal/decode", "internal/pcap", "rc", "transport", "cc", "mr", "wire", "bth", "verbs", "trace"}},
 	"internal/layering": {},
 	"internal/rules":    {},
+	"internal/mutants":  {},
 
 	// What the programs call.
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
