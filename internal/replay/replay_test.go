@@ -53,7 +53,7 @@ func TestFindsWrong(t *testing.T) {
 		c := recorded(t, name)[0]
 		step := len(wrongs)
 		if name == "err_mixwrap" {
-			step *= 2
+			step *= 6
 		}
 		for k, w := range wrongs {
 			for i := k; i < len(c.events); i += step {
@@ -74,7 +74,7 @@ func TestFindsWrong(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, tried, 80)
+	require.Greater(t, tried, 55)
 }
 
 // An answer that is missing, without a sign of a loss, is a difference; so is
