@@ -36,6 +36,24 @@ func TestLosses(t *testing.T) {
 	}
 }
 
+func TestOverloaded(t *testing.T) {
+	for _, c := range []struct {
+		load       string
+		processors int
+		want       bool
+	}{
+		{"3.97 8.46 14.14 4/512 9281", 2, false},
+		{"6.00 8.46 14.14 4/512 9281", 2, false},
+		{"11.87 9.60 10.27 4/512 9281", 2, true},
+		{"11.87 9.60 10.27 4/512 9281", 4, false},
+		{"", 2, false},
+	} {
+		if got := overloaded(c.load, c.processors); (got != "") != c.want {
+			t.Errorf("%q on %d processors: %q", c.load, c.processors, got)
+		}
+	}
+}
+
 func TestPingpongSaid(t *testing.T) {
 	c := &Case{Kind: "rc", Size: 4096, Iters: 50}
 	const good = `  local address:  LID 0x0000, QPN 0x000011, PSN 0xf807cf, GID ::ffff:192.0.2.3

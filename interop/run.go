@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -128,24 +129,42 @@ type Result struct {
 
 // run does a case, twice when the guest is to blame for the first try: emulated
 // ones die now and then, of themselves, and its kernel has a fault that
-// reordering triggers (see guestTrouble).
+// reordering triggers (see guestTrouble). Or the machine: with many other
+// programs on it everything stands still for longer than retries last.
 func (r *runner) run(ctx context.Context, c *Case) Result {
 	res := r.try(ctx, c)
 	if res.OK || ctx.Err() != nil {
 		return res
 	}
 	why := r.guestTrouble(ctx, c)
+	if why != "" {
+		fmt.Fprintf(r.log, "guest %d has to be started again (%s), after: %s\n", r.guest, why, res.Error)
+		if err := r.restart(ctx); err != nil {
+			res.Error += "; " + err.Error()
+			return res
+		}
+		why = "the guest's fault: " + why
+	} else if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		why = overloaded(string(b), runtime.NumCPU())
+	}
 	if why == "" {
 		return res
 	}
-	fmt.Fprintf(r.log, "guest %d has to be started again (%s), after: %s\n", r.guest, why, res.Error)
-	if err := r.restart(ctx); err != nil {
-		res.Error += "; " + err.Error()
-		return res
-	}
+	first := res.Error
 	res = r.try(ctx, c)
-	res.Note = strings.TrimSpace(res.Note + "; second try, the first was the guest's fault: " + why)
+	res.Note = strings.TrimSpace(fmt.Sprintf("%s; second try, the first was %s: %.100s", res.Note, why, first))
 	return res
+}
+
+// overloaded says that a machine has too much to do, from /proc/loadavg, or "".
+// Two guests and our programs are less than two that want to run for each of
+// two processors.
+func overloaded(loadavg string, processors int) string {
+	var minute float64
+	if _, err := fmt.Sscan(loadavg, &minute); err != nil || minute <= 3*float64(processors) {
+		return ""
+	}
+	return fmt.Sprintf("on a busy machine (load %.0f on %d processors)", minute, processors)
 }
 
 // guestTrouble says why the guest is no good any more, or "". Soft-RoCE 6.12 as
