@@ -21,10 +21,11 @@ const (
 	groupQKey = 0x01234567 // what the connection manager gives every group
 )
 
-// groupOf is the multicast group of the cases against one guest.
+// groupOf is the multicast group of the cases against one guest; of IPv6 they
+// are of site and global scope in turn.
 func groupOf(guest, family int) netip.Addr {
 	if family == 6 {
-		return netip.MustParseAddr(fmt.Sprintf("ff0e::4791:%d", guest))
+		return netip.MustParseAddr(fmt.Sprintf("ff0%c::4791:%d", "e5"[guest%2], guest))
 	}
 	return netip.AddrFrom4([4]byte{239, 47, 91, byte(guest)})
 }
