@@ -14,6 +14,7 @@ const (
 	costTimer    = 1    // a timer fires
 	costAck      = 2    // an ACK that repeats, or that the other side left to a later one
 	costLost     = 4    // a packet of ours that was lost before the capture
+	costUnheard  = 6    // a packet of the peer was lost behind the recorder
 	costHold     = 5    // an answer of ours waits while the engine hears more
 	costEarly    = 20   // theirs acknowledged what ours does later
 	costWrong    = 1000 // a difference in fields
@@ -54,6 +55,7 @@ type place struct {
 	next  int // the first event of the peer's that may be undelivered
 	taken int // packets that the engine sent
 	fired int // timers
+	lost  int // packets of the peer that were not delivered
 }
 
 // list is a list that many paths have in common, newest first.
@@ -81,6 +83,9 @@ func (w *path) input(in input) {
 		w.place.taken++
 	case fire:
 		w.place.fired++
+	case lose:
+		w.place.next = in.n + 1
+		w.place.lost++
 	}
 }
 
@@ -347,6 +352,10 @@ func (r *align) expand(n *node, i int, first bool, push func(*node)) error {
 	if due {
 		push(n.to(false, costTimer, Line{}, input{fire, 0, 0}))
 	}
+	if next >= 0 && r.unheard(i, next) {
+		l := Line{event: next, Verdict: Unheard, Why: fmt.Sprintf("lost behind the recorder: frame %d says so", e.frame)}
+		push(n.to(false, costUnheard, l, input{lose, 0, next}))
+	}
 	if next >= 0 {
 		cost := 0
 		if p != nil && kindOf(p) == responses {
@@ -363,6 +372,21 @@ func (r *align) expand(n *node, i int, first bool, push func(*node)) error {
 		push(to)
 	}
 	return nil
+}
+
+// unheard reports whether event i says that our side has not heard event j, of
+// the peer: a sequence NAK that asks for it, or a request sent again that it had
+// answered well.
+func (r *align) unheard(i, j int) bool {
+	x, p := &r.plan.conv.events[i].pkt, &r.plan.conv.events[j].pkt
+	if p.Info().Has(bth.Request) {
+		return x.Info().Op == bth.OpAck && x.Syndrome == bth.NAKSequence && x.PSN == p.PSN
+	}
+	again := r.plan.index[r.plan.ours][x.PSN][0] < i
+	if m := r.plan.out.index(r.plan.out.pos(x.PSN)); m >= 0 && r.plan.out.messages[m].op() == bth.OpReadReq {
+		again = again || r.plan.out.pos(x.PSN) > r.plan.out.messages[m].at // from its middle
+	}
+	return x.Info().Has(bth.Request) && again && p.Syndrome.Kind() == bth.KindAck && !p.PSN.Before(x.PSN)
 }
 
 // to is a node after this one, its engine still to be made.

@@ -29,7 +29,9 @@
 // a retransmission timer may take four times its nominal time (IBA 9.7.6.1.3), so
 // that it could have run earlier is no difference. What the capture shows to be
 // lost before it was recorded (a gap in the PSNs that a side sent, an answer
-// asked for again) cannot be compared, and is counted as such.
+// asked for again) cannot be compared, and is counted as such; what was lost
+// behind the recorder, as the side that did not hear it says by a sequence NAK or
+// by asking again, is not delivered.
 //
 // What may differ is a closed list (compare.go); everything else is a
 // difference.

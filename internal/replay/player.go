@@ -46,6 +46,7 @@ const (
 	deliver
 	take
 	fire
+	lose // what the peer sent; the engine does not hear of it
 )
 
 const (
@@ -179,6 +180,8 @@ func (y *player) run(in input) (*bth.Packet, error) {
 		return nil, y.post(in.n)
 	case deliver:
 		return nil, y.deliver(in.n)
+	case lose:
+		return nil, nil
 	case fire:
 		y.now = max(y.now, y.qp.Deadline())
 		y.qp.HandleTimer(y.now)

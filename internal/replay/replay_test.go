@@ -134,6 +134,24 @@ func TestBeginsLate(t *testing.T) {
 	}
 }
 
+// A packet may be recorded and lost behind the recorder: the side that did not
+// hear it says so, and the engine does not hear it either.
+func TestLostBehind(t *testing.T) {
+	c := edited(recorded(t, "err_loss")[0], func(ev []event) []event {
+		// PSN 259 was lost before the capture (frame 6 asks for it). Let it be
+		// recorded.
+		lost := ev[slices.IndexFunc(ev, func(e event) bool { return e.frame == 8 })]
+		lost.frame, lost.time = 3, ev[2].time
+		return slices.Insert(ev, 3, lost)
+	})
+	for side, lost := range []int{1, 0} {
+		res, err := Run(c, Options{Side: Side(side)})
+		require.NoError(t, err)
+		require.Zero(t, res.Differences)
+		require.Equal(t, lost, res.Unheard)
+	}
+}
+
 // A long conversation takes time in proportion, also with a difference in it.
 func TestLong(t *testing.T) {
 	const n = 20000

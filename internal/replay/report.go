@@ -17,6 +17,7 @@ const (
 	Same       Verdict = "same"       // ours and theirs agree, up to what is allowed
 	Different  Verdict = "different"  // and they do not
 	Unrecorded Verdict = "unrecorded" // ours, lost by theirs on the way to the capture
+	Unheard    Verdict = "unheard"    // the peer's, played before and lost behind the recorder
 	Outside    Verdict = "outside"    // not compared: the capture lacks what it would take
 )
 
@@ -50,6 +51,8 @@ type Result struct {
 	// Lost counts packets of ours that the recorded side must have sent too, and
 	// that the capture lacks.
 	Lost int `json:"lost_before_capture,omitempty"`
+	// Unheard counts packets of the peer that were recorded and then lost.
+	Unheard int `json:"lost_behind_capture,omitempty"`
 	// Outside counts packets that have no counterpart to compare with.
 	Outside int `json:"not_compared,omitempty"`
 	// MSNOffset was added to the engine's MSN, for a capture that began late.
@@ -136,6 +139,8 @@ func (r *Result) add(l Line) {
 		}
 	case Unrecorded:
 		r.Lost++
+	case Unheard:
+		r.Unheard++
 	case Outside:
 		r.Outside++
 	}
@@ -201,6 +206,9 @@ func (r *Result) Summary() string {
 	if r.Lost > 0 {
 		s += fmt.Sprintf("; lost before the capture: %d", r.Lost)
 	}
+	if r.Unheard > 0 {
+		s += fmt.Sprintf("; lost behind it: %d", r.Unheard)
+	}
 	if r.Outside > 0 {
 		s += fmt.Sprintf("; not compared: %d", r.Outside)
 	}
@@ -208,7 +216,7 @@ func (r *Result) Summary() string {
 		s += fmt.Sprintf("; the capture begins late: %d added to our MSN", r.MSNOffset)
 	}
 	if r.Changed > 0 {
-		s += fmt.Sprintf("; its program changed %d octets", r.Changed)
+		s += "; its program changed " + count(r.Changed, "octet")
 	}
 	if r.Habits != "" {
 		s += "; the engine was told that its side " + r.Habits
