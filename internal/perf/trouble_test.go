@@ -107,6 +107,36 @@ func TestPeerEnds(t *testing.T) {
 	}
 }
 
+// TestBlindSender: an end that sends without acknowledgements notices a peer that
+// ends long before it is done itself, in time of this machine, since it never
+// sleeps.
+func TestBlindSender(t *testing.T) {
+	for _, x := range []struct {
+		k   oob.Kind
+		typ verbs.QPType
+	}{{oob.SendBW, verbs.UD}, {oob.SendBW, verbs.UC}, {oob.WriteBW, verbs.UC}} {
+		t.Run(fmt.Sprint(x.k, x.typ), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "")
+			defer w.close()
+			s, c := w.configs(x.k, func(c *Config) { c.Transport, c.Size, c.Duration = x.typ, 64, time.Minute })
+			ctx, cancel := context.WithCancel(w.t.Context())
+			defer cancel()
+			server, client := w.start(ctx, s), w.start(w.t.Context(), c)
+			for sent := uint64(0); sent < 1000; {
+				m, err := w.host.Counters()
+				require.NoError(t, err)
+				sent = m["sent_requests"]
+			}
+			cancel()
+			require.ErrorIs(t, <-server.done, context.Canceled)
+			start := time.Now()
+			require.ErrorContains(t, <-client.done, "during the run: the peer closed the connection")
+			require.Less(t, time.Since(start), 30*time.Second)
+		})
+	}
+}
+
 // TestSilentPeer: a peer that has no receives, or sends less than is expected,
 // ends the run after Timeout.
 func TestSilentPeer(t *testing.T) {

@@ -81,7 +81,7 @@ func (r *run) watch(ctx context.Context, end context.CancelCauseFunc) {
 		switch {
 		case gone != nil && c.Infinite:
 			end(errOver) // that is how it ends
-		case gone != nil && silent > min(goneLimit, c.Timeout):
+		case gone != nil && (r.blind() || silent > min(goneLimit, c.Timeout)):
 			end(r.leftBy(gone, moved))
 		case c.lossy() && r.takes() && (moved != 0 || r.conn.Ahead() && !c.Both) && silent > r.lossLimit():
 			end(errQuiet)
@@ -145,6 +145,10 @@ func (r *run) takes() bool {
 	c := r.cfg
 	return c.messages() && (c.server() || c.Both || c.Kind.Latency())
 }
+
+// blind reports whether this end only sends, and without acknowledgements: that
+// it goes on says nothing of the peer.
+func (r *run) blind() bool { return r.cfg.lossy() && !r.cfg.Kind.Latency() && !r.takes() }
 
 func (r *run) lossLimit() time.Duration {
 	if r.conn.Ahead() {
