@@ -25,6 +25,8 @@ type host struct {
 	broken uint64         // packets that reached the port corrupted
 	last   map[uint32]int // LAST_WQE_REACHED, by QPN
 	over   bool           // queue pairs are being stopped
+	seen   map[sight]uint64
+	failed map[uint32]verbs.EventType // queue pairs that are to fail, and the event that tells; what came is deleted
 }
 
 // srqDepth is how many requests a shared receive queue holds; half of them are
@@ -32,7 +34,7 @@ type host struct {
 const srqDepth = 16
 
 func newHost(t *testing.T, n *Node, rng *rand.Rand, shared bool) *host {
-	h := &host{t: t, node: n, rng: rng, last: map[uint32]int{}}
+	h := &host{t: t, node: n, rng: rng, last: map[uint32]int{}, failed: map[uint32]verbs.EventType{}}
 	var err error
 	h.pd, err = n.Ctx.AllocPD()
 	require.NoError(t, err)
@@ -61,12 +63,18 @@ func (h *host) events() {
 			switch e.Type {
 			case verbs.EventSRQLimit:
 				require.Equal(h.t, h.srq.Handle(), e.SRQ)
+				h.seen[seenLimit]++
 				h.shared.fill(srqDepth)
 				require.NoError(h.t, h.srq.SetLimit(srqDepth/2))
 			case verbs.EventLastWQE:
 				h.last[e.QPN]++
+				h.seen[seenLastWQE]++
 			case verbs.EventCommEst:
 			default:
+				if want, ok := h.failed[e.QPN]; ok && want == e.Type {
+					delete(h.failed, e.QPN)
+					continue
+				}
 				h.t.Fatalf("%v of queue pair %#x at %v", e.Type, e.QPN, h.node.sim.Now())
 			}
 		default:
@@ -84,6 +92,7 @@ func (h *host) stop(qps []*verbs.QP, poll func()) {
 	h.over = true
 	for _, q := range qps {
 		require.NoError(h.t, q.Modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState))
+		h.seen[seenFlush]++
 	}
 	h.node.sim.Run(h.node.sim.Now())
 	poll()

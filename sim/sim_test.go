@@ -2,7 +2,9 @@ package sim
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
+	"os"
 	"testing"
 	"time"
 
@@ -12,7 +14,17 @@ import (
 	"github.com/gorxe/gorxe/verbs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		scripts, err := scriptsByRule()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		covered.report(os.Stdout, scripts)
+		os.Exit(code)
+	}))
+}
 
 func leUint64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 

@@ -204,6 +204,7 @@ func (f *ucFlow) arrives(p Packet, h *bth.Packet) {
 			f.w.t.Fatalf("the network delivers a packet %d behind, more than unreliable connections bear", f.next-idx)
 		}
 		f.late++
+		f.w.note(seenLate, true)
 		return
 	}
 	gap := idx > f.next

@@ -30,7 +30,9 @@ type flow struct {
 	t        *testing.T
 	rng      *rand.Rand
 	from, to *peer
-	left     int // requests to post
+	left     int  // requests to post
+	room     int  // of them at once
+	atomics  bool // most are
 
 	ops    []*op  // posted and not finished, oldest first
 	next   uint64 // ID of the next request
@@ -38,6 +40,7 @@ type flow struct {
 	expect []*op  // messages that take a receive, oldest first
 	fenced bool   // the next request must wait for the READ before it
 	wrs    [1]verbs.SendWR
+	seen   map[sight]uint64
 }
 
 type op struct {
@@ -46,7 +49,8 @@ type op struct {
 	n      int
 	data   []byte // of SEND and WRITE
 	local  *verbs.MR
-	remote int // offset at the other side
+	remote int  // offset at the other side
+	fenced bool // must wait for the READ before it
 }
 
 // peer is one end of a connection.
@@ -83,7 +87,7 @@ func newPeer(h *host, rng *rand.Rand) *peer {
 }
 
 func newFlow(t *testing.T, from, to *peer, rng *rand.Rand, n int) *flow {
-	f := &flow{t: t, rng: rng, from: from, to: to, left: n, model: bytes.Clone(to.mr.Bytes())}
+	f := &flow{t: t, rng: rng, from: from, to: to, left: n, room: 6, model: bytes.Clone(to.mr.Bytes())}
 	from.out, to.in = f, f
 	return f
 }
@@ -105,7 +109,7 @@ func (f *flow) length() int {
 
 // post posts requests while there is room in flight.
 func (f *flow) post() {
-	for f.left > 0 && len(f.ops) < 6 {
+	for f.left > 0 && len(f.ops) < f.room {
 		o := f.draw()
 		f.wrs[0] = o.wr
 		if _, err := f.from.qp.PostSend(f.wrs[:]); err != nil {
@@ -113,6 +117,14 @@ func (f *flow) post() {
 		}
 		f.left--
 		f.ops = append(f.ops, o)
+		for s, there := range map[sight]bool{
+			seenEntries: len(o.wr.SGL) > 1, seenInline: o.wr.Flags&verbs.SendInline != 0, seenUnsignaled: o.wr.Flags&verbs.SendSignaled == 0,
+			seenFence: o.fenced && o.wr.Flags&verbs.SendFence != 0,
+		} {
+			if there {
+				f.seen[s]++
+			}
+		}
 		if o.wr.Opcode == verbs.WRSend || o.wr.Opcode == verbs.WRSendImm || o.wr.Opcode == verbs.WRWriteImm {
 			f.expect = append(f.expect, o)
 		}
@@ -129,15 +141,19 @@ func (f *flow) draw() *op {
 	f.next++
 	w := &o.wr
 	w.ID, w.RKey = o.id, f.to.mr.RKey()
+	o.fenced = f.fenced
 	if f.fenced || r.IntN(4) == 0 {
 		w.Flags |= verbs.SendFence
 	}
 	f.fenced = false
-	if r.IntN(3) > 0 || f.left == 1 || len(f.ops) == 5 { // else nobody would hear that the rest is done
+	if r.IntN(3) > 0 || f.left == 1 || len(f.ops) == f.room-1 { // else nobody would hear that the rest is done
 		w.Flags |= verbs.SendSignaled
 	}
 	kinds := []verbs.WROpcode{verbs.WRSend, verbs.WRSendImm, verbs.WRWrite, verbs.WRWrite, verbs.WRWriteImm, verbs.WRRead, verbs.WRRead, verbs.WRFetchAdd, verbs.WRCmpSwap}
 	w.Opcode = kinds[r.IntN(len(kinds))]
+	if f.atomics && !o.fenced && r.IntN(4) > 0 {
+		w.Opcode, w.Flags = verbs.WRFetchAdd, w.Flags&^verbs.SendFence
+	}
 	switch w.Opcode {
 	case verbs.WRWrite, verbs.WRWriteImm:
 		o.remote = writeAt + r.IntN(maxLen-o.n+1)
@@ -285,9 +301,16 @@ func connected(w *world, a, b *host, requests int) {
 	c.Options.PathMTU = min(a.mtu(), []verbs.MTU{256, 1024, 4096}[w.rng.IntN(3)])
 	c.Options.MaxRdAtomic = 1 + w.rng.IntN(8)
 	c.Options.MaxDestRdAtomic = c.Options.MaxRdAtomic
+	c.Options.FlowControl = w.s.cfg.Seed&4 != 0
+	c.Options.MinRNRTimer = uint8(1 + w.rng.IntN(14))
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
-	newFlow(w.t, x, y, w.rng, requests)
-	newFlow(w.t, y, x, w.rng, requests)
+	for _, f := range []*flow{newFlow(w.t, x, y, w.rng, requests), newFlow(w.t, y, x, w.rng, requests)} {
+		f.seen = w.seen
+		if w.rng.IntN(4) == 0 { // more than are taken at once
+			f.atomics, f.room = true, 12
+		}
+	}
+	observe(w, x, y, &c)
 	w.add(a, x.qp, x)
 	w.add(b, y.qp, y)
 }
@@ -316,6 +339,9 @@ func (p *peer) String() string {
 	return fmt.Sprintf("RC QP %#x %v: %d to post, %d outstanding, %d to be received", p.qp.QPN(), a.State, p.out.left, len(p.out.ops), len(p.out.expect))
 }
 
+// dupFaults lose nothing.
+const dupFaults = "tx dup 3%"
+
 // TestWorkload: over any network every request of reliable connections finishes
 // once and in order, bytes arrive intact, atomics are carried out once, and
 // nothing else of anybody's memory changes. Every other seed has shared receive
@@ -332,7 +358,8 @@ func TestWorkload(t *testing.T) {
 		{"hidden", Config{Single: true, HideIDs: true}},
 		{"drop", Config{Faults: "drop 1%"}},
 		{"answers", Config{Faults: "rx drop 3% opcode=RC_ACK; rx drop 3% opcode=RC_READ_RESP_*; rx drop 5% opcode=RC_ATOMIC_ACK"}},
-		{"dup", Config{Faults: "tx dup 3%"}},
+		{"atomics", Config{Faults: "rx drop 20% opcode=RC_ATOMIC_ACK"}},
+		{"dup", Config{Faults: dupFaults}},
 		{"reorder", Config{Faults: "tx reorder 2% by=3"}},
 		{"delay", Config{Faults: "rx delay 1us..300us 5%"}},
 		{"corrupt", Config{Faults: "tx corrupt 1%"}},
