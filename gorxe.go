@@ -101,7 +101,7 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 	d, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
 		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: nic.DefaultSpin,
-		Missing: missing, Logger: cfg.Logger,
+		Missing: missing, Logger: cfg.Logger, MaxSL: maxSL(),
 		Manual: o.show,
 	})
 	if err != nil {
@@ -109,6 +109,15 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
 	return verbs.NewContext(d), nil
+}
+
+// maxSL is the highest service level that this program may send with: SO_PRIORITY
+// above 6 takes a capability. socket(7).
+func maxSL() uint8 {
+	if c, err := hostnet.Capabilities(); err == nil && !c.NetAdmin && !c.NetRaw {
+		return 6
+	}
+	return 7
 }
 
 func closeLinks(links []link.Link) {

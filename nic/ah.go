@@ -88,6 +88,9 @@ func (n *NIC) route(f *wire.Flow, s *shard, av *verbs.AV, port uint16) error {
 	if err := n.checkPath(av.SGIDIndex, src, dst); err != nil {
 		return err
 	}
+	if av.SL > n.cfg.MaxSL && av.SL <= 7 { // the system would refuse each packet
+		return fmt.Errorf("nic: service level %d: this program may use 0..%d; more needs CAP_NET_ADMIN or CAP_NET_RAW (run as root)", av.SL, n.cfg.MaxSL)
+	}
 	*f = wire.Flow{Src: src, Dst: dst, SrcPort: port, TOS: av.TrafficClass, TTL: av.HopLimit, Priority: av.SL}
 	if f.TTL == 0 {
 		f.TTL = defaultTTL

@@ -62,6 +62,10 @@ type Config struct {
 	// of the peer's family and scope that can be used.)
 	ChooseGID func(peer netip.Addr) (int, error)
 
+	// MaxSL is the highest service level that the links may send with; 0 is 7,
+	// all of them.
+	MaxSL uint8
+
 	NetDev    string
 	MTU       int       // of the interface, in octets (the smallest of Links)
 	ActiveMTU verbs.MTU // (the largest that MTU bears)
@@ -138,6 +142,9 @@ func (c *Config) complete() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MaxSL == 0 {
+		c.MaxSL = 7
 	}
 	if c.Manual {
 		c.Spin, c.Lease = 0, 0

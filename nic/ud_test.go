@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
@@ -325,6 +326,22 @@ func TestCreateAH(t *testing.T) {
 	w.AH = 0
 	_, err = q.PostSend([]verbs.SendWR{w})
 	require.ErrorContains(t, err, "address handle")
+}
+
+// TestServiceLevels: one that the system would refuse to send with is refused
+// when the address is given, of a datagram and of a connection.
+func TestServiceLevels(t *testing.T) {
+	x := open(t, []link.Link{newFakeLink()}, here, func(c *Config) { c.Manual, c.MaxSL = true, 6 })
+	defer x.close()
+	q := x.newQP(x.cq)
+	local, err := q.Endpoint(there)
+	require.NoError(t, err)
+	peer := verbs.Endpoint{QPN: peerQPN, GID: verbs.GIDOf(there)}
+	_, err = x.pd.CreateAH(verbs.AV{DGID: peer.GID, SL: 7})
+	require.ErrorContains(t, err, "service level 7: this program may use 0..6; more needs CAP_NET_ADMIN")
+	require.ErrorContains(t, q.Connect(local, peer, verbs.ConnectOptions{SL: 7}), "service level 7: this program may use 0..6")
+	_, err = x.pd.CreateAH(verbs.AV{DGID: peer.GID, SL: 6})
+	require.NoError(t, err)
 }
 
 // hideUD seals a datagram from a peer for an identification that the NIC does
