@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gorxe/gorxe/bth"
@@ -158,11 +159,11 @@ func noRC(left map[string]int) error {
 	if len(left) == 0 {
 		return ErrNoRC
 	}
-	text := ""
+	var text strings.Builder
 	for _, why := range slices.Sorted(maps.Keys(left)) {
-		text += fmt.Sprintf("; %d were left out: %s", left[why], why)
+		text.WriteString(fmt.Sprintf("; %d were left out: %s", left[why], why))
 	}
-	return fmt.Errorf("%w%s", ErrNoRC, text)
+	return fmt.Errorf("%w%s", ErrNoRC, text.String())
 }
 
 // packet is a recorded packet as an engine sees it. It returns nil for one of

@@ -195,33 +195,34 @@ func (l *Line) Text() string {
 
 // Summary is the result in one line.
 func (r *Result) Summary() string {
-	s := fmt.Sprintf("%s, %s", count(r.Compared, "answer")+" compared", count(r.Differences, "difference"))
+	var s strings.Builder
+	s.WriteString(fmt.Sprintf("%s, %s", count(r.Compared, "answer")+" compared", count(r.Differences, "difference")))
 	sep := "; allowed: "
 	for a := range numAllowed {
 		if n := r.Allowed[a]; n > 0 {
-			s += fmt.Sprintf("%s%v %d", sep, a, n)
+			s.WriteString(fmt.Sprintf("%s%v %d", sep, a, n))
 			sep = ", "
 		}
 	}
 	if r.Lost > 0 {
-		s += fmt.Sprintf("; lost before the capture: %d", r.Lost)
+		s.WriteString(fmt.Sprintf("; lost before the capture: %d", r.Lost))
 	}
 	if r.Unheard > 0 {
-		s += fmt.Sprintf("; lost behind it: %d", r.Unheard)
+		s.WriteString(fmt.Sprintf("; lost behind it: %d", r.Unheard))
 	}
 	if r.Outside > 0 {
-		s += fmt.Sprintf("; not compared: %d", r.Outside)
+		s.WriteString(fmt.Sprintf("; not compared: %d", r.Outside))
 	}
 	if r.MSNOffset > 0 {
-		s += fmt.Sprintf("; the capture begins late: %d added to our MSN", r.MSNOffset)
+		s.WriteString(fmt.Sprintf("; the capture begins late: %d added to our MSN", r.MSNOffset))
 	}
 	if r.Changed > 0 {
-		s += "; its program changed " + count(r.Changed, "octet")
+		s.WriteString("; its program changed " + count(r.Changed, "octet"))
 	}
 	if r.Habits != "" {
-		s += "; the engine was told that its side " + r.Habits
+		s.WriteString("; the engine was told that its side " + r.Habits)
 	}
-	return s
+	return s.String()
 }
 
 func count(n int, what string) string {
