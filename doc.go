@@ -10,5 +10,5 @@
 //	gorxe.NewPair(...) -> 2 nic.NICs -> link/fault -> link/mem
 //
 // The examples are the whole of it: open, register memory, connect, send,
-// write, read, atomics, poll, wait.
+// write, read, atomics, poll, wait, datagrams, shared receive queues, multicast.
 package gorxe

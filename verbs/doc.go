@@ -1,7 +1,7 @@
 // Package verbs is the vocabulary of RDMA as libibverbs has it, the rings that
 // a program and a NIC share, and the objects a program holds: Context, PD, MR,
-// CQ and QP, over a small Provider interface. A program written against it runs
-// the same over a NIC embedded in its own process and one in another.
+// CQ, QP, SRQ and AH, over a small Provider interface. A program written against
+// it runs the same over a NIC embedded in its own process and one in another.
 //
 // A program begins with gorxe.Open, which returns a Context; docs/api.md goes on
 // from there:

@@ -276,6 +276,7 @@ const (
 	MaxCQE        = 1 << 20
 	MaxMessage    = 1 << 31
 	MaxRdAtomic   = 128
+	MulticastQPN  = 0xffffff // RemoteQPN of what is sent to a multicast group
 	DefaultPKey   = 0xffff
 	LocalAckDelay = 15 // 4.096 us * 2^15
 )

@@ -215,6 +215,7 @@ func (p *perfFlags) settle(cmd *cobra.Command) error {
 	default:
 		return fmt.Errorf("-A %s: there are FETCH_AND_ADD and CMP_AND_SWAP", p.atomic)
 	}
+	p.cfg.Fit = !cmd.Flags().Changed("size")
 	p.cfg.JSON = p.jsonFile
 	if p.json && p.jsonFile == "" {
 		p.cfg.JSON = "perftest_out.json" // perftest's

@@ -24,6 +24,7 @@ type Config struct {
 	Transport verbs.QPType // -c
 
 	Size     int           // -s, octets of a message
+	Fit      bool          // Size is nobody's choice: a datagram longer than the path MTU is cut to it
 	All      bool          // -a, sizes 2, 4 ... 2^23
 	Iters    int           // -n, messages on each queue pair
 	Duration time.Duration // -D; 0: Iters messages
@@ -187,7 +188,7 @@ func (c *Config) checkSizes() error {
 		return fmt.Errorf("-s %d: a message has 1 to %d octets", c.Size, verbs.MaxMessage)
 	case c.MTU != 0 && !verbs.MTU(c.MTU).Valid():
 		return fmt.Errorf("-m %d: a path MTU is 256, 512, 1024, 2048 or 4096%s", c.MTU, either(c.MTU > 4096, fmt.Sprintf("; the length of a message is -s: -s %d", c.MTU)))
-	case c.Transport == verbs.UD && c.MTU != 0 && c.Size > c.MTU && !c.All:
+	case c.Transport == verbs.UD && c.MTU != 0 && c.Size > c.MTU && !c.All && !c.Fit:
 		return fmt.Errorf("-s %d: a datagram has at most a path MTU of octets, -m %d; give -s %[2]d or less, or use -c RC", c.Size, c.MTU)
 	}
 	return nil

@@ -196,7 +196,12 @@ func (r *run) hello(remote netip.Addr) (err error) {
 	if r.peer, err = r.conn.Hello(); err != nil {
 		return err
 	}
-	if c.Transport == verbs.UD && !c.All && c.Size > r.peer.MTU {
+	switch fits := c.Transport != verbs.UD || c.All || c.Size <= r.peer.MTU; {
+	case fits:
+	case c.Fit: // perftest says so and goes on
+		fmt.Fprintf(c.Out, " Max msg size in UD is MTU %d\n Changing to this MTU\n", r.peer.MTU)
+		r.cfg.Size = r.peer.MTU
+	default:
 		return fmt.Errorf("-s %d: a datagram has at most a path MTU of octets, here %d; give -s %[2]d or less, or use -c RC", c.Size, r.peer.MTU)
 	}
 	r.out = report.New(c.Out, r.test())
