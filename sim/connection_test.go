@@ -159,7 +159,7 @@ func (o *connection) again(h *bth.Packet, atomic bool) {
 		for i := len(o.tasks) - 1; i >= 0; i-- {
 			t := &o.tasks[i]
 			if t.first == h.PSN {
-				w.note(seenDupDepth, newer == o.depth-1)
+				w.note(seenDupDepth, o.depth > 1 && newer == o.depth-1)
 				break
 			}
 			if t.first.Before(o.epsn) {

@@ -46,7 +46,7 @@ var (
 	seenDupWrite      = sight{"duplicate-write", "a WRITE that was executed comes again"}
 	seenDupRead       = sight{"duplicate-read", "a READ that was executed comes again"}
 	seenDupAtomic     = sight{"duplicate-atomic", "an atomic that was executed comes again"}
-	seenDupDepth      = sight{"duplicate-depth", "... with max_dest_rd_atomic - 1 newer ones behind it"}
+	seenDupDepth      = sight{"duplicate-depth", "... with max_dest_rd_atomic - 1 newer ones behind it, and that is not 1"}
 	seenMSN           = sight{"msn-counts", "an answer has another MSN than the last"}
 	seenReadFirst     = sight{"aeth-placement", "a READ's response of several packets"}
 	seenCreditCount   = sight{"credit-offered", "an answer offers a count of credits"}
