@@ -156,7 +156,7 @@ func (w *world) ucLossy() error {
 			break
 		}
 	}
-	if got == sent || got < sent/4 {
+	if got == sent || got < sent/10 {
 		return fmt.Errorf("the network was to lose some: %s", w.note)
 	}
 	to, from, err := w.lost()
