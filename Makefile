@@ -72,11 +72,11 @@ bench: ## WRITE and READ against iperf3 between two namespaces; needs root, ipro
 sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (SEEDS=40): what rules they exercised, and a verdict
 	mkdir -p out
 	$(GO) test -c -o out/sim.test ./sim
-	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40)
+	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0)
 
 .PHONY: soak
 soak: ## what takes longer than CI may: 480 seeds of each simulated network, a minute for each fuzz target, every interop case
-	$(MAKE) sim SEEDS=480
+	$(MAKE) sim SEEDS=480 LEAST=1000
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) interop
 

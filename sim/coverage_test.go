@@ -140,12 +140,13 @@ func (c *coverage) add(w *world, failed bool) {
 	}
 }
 
-// report writes the table and the verdict.
-func (c *coverage) report(w io.Writer, scripts map[string][]string) {
+// report writes the table and the verdict, and returns what was seen fewer than
+// so many times.
+func (c *coverage) report(w io.Writer, scripts map[string][]string, least uint64) (missed []sight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.runs == 0 {
-		return
+		return nil
 	}
 	took := time.Since(c.start)
 	rows := map[string][]sight{}
@@ -163,6 +164,9 @@ func (c *coverage) report(w io.Writer, scripts map[string][]string) {
 		case len(rows[r.ID]) > 0:
 			for _, x := range rows[r.ID] {
 				fmt.Fprintf(w, "%-22s %11d  %s\n", r.ID, c.seen[x], x.what)
+				if c.seen[x] < least {
+					missed = append(missed, x)
+				}
 			}
 		case r.Gap != "":
 			fmt.Fprintf(w, "%-22s %11s  %s\n", r.ID, "gap", r.Gap)
@@ -174,6 +178,7 @@ func (c *coverage) report(w io.Writer, scripts map[string][]string) {
 	}
 	fmt.Fprintf(w, "%d seeds, %d simulations, %d packets in %.1f s, %.0f packets/s, %d violations\n",
 		len(c.seeds), c.runs, c.packets, took.Seconds(), float64(c.packets)/took.Seconds(), c.violations)
+	return missed
 }
 
 // scriptsByRule returns the names of packet scripts by the rules they prove.

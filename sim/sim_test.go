@@ -21,7 +21,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
-		covered.report(os.Stdout, scripts)
+		for _, s := range covered.report(os.Stdout, scripts, *leastFlag) {
+			fmt.Fprintf(os.Stderr, "seen fewer than %d times: %s: %s\n", *leastFlag, s.rule, s.what)
+			code = 1
+		}
 		os.Exit(code)
 	}))
 }

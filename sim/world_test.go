@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", 0, "run the workload with this seed only")
-	runsFlag = flag.Int("runs", 3, "seeds of the workload for each network")
+	seedFlag  = flag.Uint64("seed", 0, "run the workload with this seed only")
+	leastFlag = flag.Uint64("least", 0, "fail if something that shows a rule was seen fewer times")
+	runsFlag  = flag.Int("runs", 3, "seeds of the workload for each network")
 )
 
 // world is a network with programs on it.
