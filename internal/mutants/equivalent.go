@@ -12,6 +12,7 @@ import (
 //	+ the lines as broken
 //	= why nobody can tell the difference
 //
+// the function followed by " #2" for the second place in it with the same lines,
 // with empty lines between, and comments that begin with #. It returns the
 // reason for each mutant's key.
 func parseEquivalent(text string) (map[string]string, error) {

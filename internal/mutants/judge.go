@@ -43,7 +43,7 @@ var judges = map[string][]string{
 	"bth":       {"bth", "rc", "script"},
 	"mr":        {"mr", "rc", "script"},
 	"atomic":    {"atomic", "rc", "script"},
-	"transport": {"transport", "rc", "script", "uc", "ud"},
+	"transport": {"transport", "uc", "ud", "rc", "script"},
 	"rc":        {"rc", "script"},
 }
 

@@ -141,6 +141,18 @@ func TestKeyOutlivesLines(t *testing.T) {
 	}
 }
 
+// Of two places in a function with the same lines, each has a name.
+func TestKeysDiffer(t *testing.T) {
+	all := parse(t, "package p\n\nfunc f(a int) bool {\n\tif a > 1 {\n\t\treturn true\n\t}\n\tif a < -1 {\n\t\treturn true\n\t}\n\treturn false\n}\n").sites()
+	seen := map[string]bool{}
+	for _, m := range all {
+		assert.False(t, seen[m.key()], m.key())
+		seen[m.key()] = true
+	}
+	assert.True(t, seen["p/a.go f\n- return true\n+ return false"])
+	assert.True(t, seen["p/a.go f #2\n- return true\n+ return false"])
+}
+
 func TestEquivalentList(t *testing.T) {
 	all := parse(t, sample).sites()
 	list, err := parseEquivalent("# A comment.\n\np/a.go f\n- g(p.x)\n+ {}\n= it does\n= nothing\n")

@@ -38,13 +38,20 @@ type mutant struct {
 	// name, which outlives changes elsewhere in the file.
 	Before string `json:"before"`
 	After  string `json:"after"`
+	Nth    int    `json:"nth"` // of those with the same lines in its function, from 1
 
 	start, end int
 	text       string
 }
 
 // key names a mutant whatever its line.
-func (m *mutant) key() string { return m.File + " " + m.Func + "\n- " + m.Before + "\n+ " + m.After }
+func (m *mutant) key() string {
+	nth := ""
+	if m.Nth > 1 {
+		nth = fmt.Sprintf(" #%d", m.Nth)
+	}
+	return m.File + " " + m.Func + nth + "\n- " + m.Before + "\n+ " + m.After
+}
 
 // source is a file to be broken.
 type source struct {
@@ -87,6 +94,12 @@ func (s *source) sites() []mutant {
 		}
 	}
 	slices.SortStableFunc(c.out, func(a, b mutant) int { return a.start - b.start })
+	twins := map[string]int{}
+	for i := range c.out {
+		m := &c.out[i]
+		twins[m.key()]++
+		m.Nth = twins[m.key()]
+	}
 	return c.out
 }
 
