@@ -355,7 +355,7 @@ func listen(ctx context.Context, o *order) (note string, err error) {
 			return "", err
 		}
 		if int(wc[i].Imm) != i+1 || int(wc[i].ByteLen) != verbs.GRHLen+parcelLen || string(got) != string(parcel(i)) {
-			return "", fmt.Errorf("datagram %d completes as %+v, with %x...", i, wc[i], got[:16])
+			return "", fmt.Errorf("datagram %d completes as %+v, beginning with %x", i, wc[i], got[:16])
 		}
 	}
 	return fmt.Sprintf("%d datagrams to the guest, another process and another queue pair", parcels), nil

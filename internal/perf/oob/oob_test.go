@@ -30,7 +30,7 @@ func destsOf(host byte, n int) (all []Dest) {
 
 // pair has both ends' conversations at once, over an in-memory pipe in virtual
 // time.
-func pair(t *testing.T, client, server Config, runs int) (cerr, serr error, fromServer, fromClient []BWReport) {
+func pair(t *testing.T, client, server Config, runs int) (fromServer, fromClient []BWReport, cerr, serr error) {
 	server.Server = true
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
@@ -50,7 +50,7 @@ func pair(t *testing.T, client, server Config, runs int) (cerr, serr error, from
 		defer c.Close()
 		_, _, fromServer, cerr = converse(c, destsOf(1, max(1, client.QPs)), runs, result(1))
 	})
-	return cerr, serr, fromServer, fromClient
+	return fromServer, fromClient, cerr, serr
 }
 
 // TestOursWithOurs: every program with every option that changes its steps.
@@ -70,7 +70,7 @@ func TestOursWithOurs(t *testing.T) {
 				runs = 5
 			}
 			n++
-			cerr, serr, fromServer, fromClient := pair(t, cfg, cfg, runs)
+			fromServer, fromClient, cerr, serr := pair(t, cfg, cfg, runs)
 			require.NoError(t, errors.Join(cerr, serr), "%+v", cfg)
 			switch {
 			case cfg.endReport():
@@ -112,7 +112,7 @@ func TestDifferentOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs := 1
-			cerr, serr, _, _ := pair(t, tt.client, tt.server, runs)
+			_, _, cerr, serr := pair(t, tt.client, tt.server, runs)
 			err := errors.Join(cerr, serr)
 			require.Error(t, err)
 			if tt.want != nil {
