@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,18 +95,19 @@ func perfSaid(who, out string, err error, c *Case) error {
 		return fmt.Errorf("%s: %d rows of results, not %d: %s", who, len(rows), len(want), tail(out))
 	}
 	for i, row := range rows {
-		if err := plausible(row, want[i], c); err != nil {
+		err := counted(row, want[i], c)
+		if err == nil && !(strings.HasPrefix(who, "the guest") && clockless(row)) {
+			err = plausible(row, want[i], c)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w: %v", who, err, row)
 		}
 	}
 	return nil
 }
 
-// plausible checks a row of results. Those of bandwidth tools: octets,
-// messages, peak and average in MiB/s or Gb/s, million messages a second; of
-// latency tools: octets, messages, least, most, typical and average
-// microseconds, deviation, two percentiles.
-func plausible(row []float64, size int, c *Case) error {
+// counted checks the octets and messages of a row.
+func counted(row []float64, size int, c *Case) error {
 	if int(row[0]) != size {
 		return fmt.Errorf("%d octets were to be sent", size)
 	}
@@ -116,6 +118,20 @@ func plausible(row []float64, size int, c *Case) error {
 	if int(row[1]) != messages || messages == 0 {
 		return fmt.Errorf("%d messages were to be sent", messages)
 	}
+	return nil
+}
+
+// clockless reports whether a row has no figures: on a busy machine perftest
+// does not find the rate of an emulated processor's clock, and says so or not.
+func clockless(row []float64) bool {
+	return !slices.ContainsFunc(row[2:], func(v float64) bool { return v != 0 && !math.IsInf(v, 0) && !math.IsNaN(v) })
+}
+
+// plausible checks the figures of a row. Those of bandwidth tools: octets,
+// messages, peak and average in MiB/s or Gb/s, million messages a second; of
+// latency tools: octets, messages, least, most, typical and average
+// microseconds, deviation, two percentiles.
+func plausible(row []float64, size int, c *Case) error {
 	if strings.Contains(c.Kind, "_lat") {
 		if c.Form == "duration" { // octets, messages, average, transactions a second
 			if len(row) < 4 || row[2] <= 0 || row[3] <= 0 {

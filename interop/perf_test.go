@@ -22,6 +22,9 @@ const (
 	noDeviation = ` #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] 
  1048576 5          279858.14        508283.95      370949.51  	       370949.51     	-nan   		508283.95 		508283.95
 `
+	clockOfGuest = ` #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      64               0.00               inf  		   0.000000
+`
 	forDuration = ` #bytes        #iterations       t_avg[usec]    tps average
  2048          812           1231.51        811.99   
 `
@@ -60,6 +63,9 @@ func TestPerfSaid(t *testing.T) {
 		{"no bandwidth", "our client", strings.Replace(bandwidth, "0.000270", "0.000000", 1), nil, &bw, false},
 		{"most below typical", "our client", strings.Replace(latency, "5032.52 ", "932.52 ", 1), nil, &lat, false},
 		{"least of nothing", "our client", strings.Replace(latency, "403.45", "0.00", 1), nil, &lat, false},
+		{"a guest without clock", "the guest's server", clockOfGuest, nil, &bw, true},
+		{"our clock", "our server", clockOfGuest, nil, &bw, false},
+		{"a guest without clock, other messages", "the guest's server", clockOfGuest, nil, with(bw, func(c *Case) { c.Iters = 65 }), false},
 		{"status", "our client", bandwidth, errors.New("exit status 1"), &bw, false},
 	} {
 		err := perfSaid(k.who, k.out, k.err, k.c)
