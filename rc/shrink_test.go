@@ -32,3 +32,19 @@ func TestShrunkWindow(t *testing.T) {
 		})
 	}
 }
+
+// Every request of one packet asks for its answer, and is one packet in flight:
+// a window of one holds back what follows.
+func TestWindowOfOne(t *testing.T) {
+	for _, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRWrite, verbs.WRRead, verbs.WRFetchAdd, verbs.WRCmpSwap} {
+		rule(t, func(r *raw) {
+			r.qp.control = &control{window: 1}
+			r.post(1, op, 8)
+			r.post(2, verbs.WRWrite, 8)
+			r.sent()
+			if len(r.pkts) != 1 || !r.pkts[0].AckReq {
+				r.t.Fatalf("%v: sent %s", op, r.texts())
+			}
+		})
+	}
+}

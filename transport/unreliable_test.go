@@ -6,9 +6,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
 )
 
 // RESET forgets what was received in part, what was raised and what was told.
@@ -32,4 +34,24 @@ func TestResetForgets(t *testing.T) {
 	assert.Zero(t, u.Recv.Len+u.Recv.Got)
 	assert.False(t, u.broken)
 	assert.Equal(t, []trace.Event{{Time: 7, QPN: 5, Reason: trace.NoteState, Arg: uint32(verbs.StateReset)}}, u.Cfg.Recorder.Events())
+}
+
+// What a link did not take is not counted as sent, but once as such.
+func TestSentCounts(t *testing.T) {
+	b := wire.NewBurst()
+	b.Reset(nil, 0, 0)
+	for i := range 5 {
+		p := bth.Packet{Opcode: 0x24, PSN: bth.MakePSN(uint32(i)), Pad: 3}
+		p.PutHeaders(b.Begin(p.PSN, p.Opcode, bth.BTHLen, 5))
+		copy(b.Copy(5), "hello")
+		b.End()
+	}
+	require.Equal(t, 5, b.Len())
+	for sent := range 6 {
+		left := uint64(5 - sent)
+		u := Unreliable{Tally: Stats{SentRequests: 10, Sends: 10, SentBytes: 100}}
+		u.Sent(b, sent)
+		assert.Equal(t, left, u.Noted[trace.RetryLink])
+		assert.Equal(t, Stats{SentRequests: 10 - left, Sends: 10 - left, SentBytes: 100 - 5*left}, u.Tally)
+	}
 }
