@@ -120,7 +120,6 @@ func pools(o options, root string, match *regexp.Regexp, known map[string]string
 				}
 			}
 		}
-		texts[pkg] = nil
 		if len(sites) > 0 {
 			out = append(out, newPool(pkg, lines, sites, o.seed))
 		}
@@ -128,14 +127,15 @@ func pools(o options, root string, match *regexp.Regexp, known map[string]string
 	if s := stale(known, everything); len(s) > 0 {
 		return nil, nil, fmt.Errorf("equivalent.txt: %d entries name no mutant of the code as it is; look at them again:\n\n%s", len(s), strings.Join(s, "\n\n"))
 	}
-	return ordered(out, strings.Split(o.pkgs, ","), texts)
+	out, err := ordered(out, strings.Split(o.pkgs, ","))
+	return out, texts, err
 }
 
 // ordered picks the pools of the packages asked for, in that order.
-func ordered(all []*pool, pkgs []string, texts map[string][]byte) (out []*pool, _ map[string][]byte, err error) {
+func ordered(all []*pool, pkgs []string) (out []*pool, err error) {
 	for _, pkg := range pkgs {
-		if _, ok := texts[pkg]; !ok {
-			return nil, nil, fmt.Errorf("package %q is not among those that have judges", pkg)
+		if _, ok := judges[pkg]; !ok {
+			return nil, fmt.Errorf("package %q is not among those that have judges", pkg)
 		}
 		for _, p := range all {
 			if p.pkg == pkg {
@@ -144,9 +144,9 @@ func ordered(all []*pool, pkgs []string, texts map[string][]byte) (out []*pool, 
 		}
 	}
 	if len(out) == 0 {
-		return nil, nil, errors.New("nothing to break: -match fits no mutant of -pkg")
+		return nil, errors.New("nothing to break: -match fits no mutant of -pkg")
 	}
-	return out, texts, nil
+	return out, nil
 }
 
 // tryAll tries every pool's share of mutants. One that does not compile is
