@@ -156,6 +156,7 @@ func (w *world) ucLossy() error {
 			break
 		}
 	}
+	// Few, since rxe takes nothing more on a queue pair after half a WRITE.
 	if got == sent || got < sent/10 {
 		return fmt.Errorf("the network was to lose some: %s", w.note)
 	}
