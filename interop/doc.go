@@ -3,7 +3,7 @@
 // namespaces on the same bridge, and runs a list of cases in both roles, those of
 // the two guests at the same time:
 //
-//	go run ./interop             every case (needs root; about 10 minutes)
+//	go run ./interop             every case (needs root; 25 minutes on a busy machine)
 //	go run ./interop -smoke      a tenth of each kind, drawn by -seed (default: the commit), in CI
 //	go run ./interop -list       what there is
 //	go run ./interop -run 'perf/send_bw/UC.*udp'
