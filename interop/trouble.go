@@ -193,11 +193,19 @@ func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 	if err := w.connect(psn); err != nil {
 		return err
 	}
-	const n = 30
-	for i := range n {
-		if err := w.post(work{id: uint64(i), op: op, len: regionSize, remote: w.rsp.mem.Addr(), rkey: w.rsp.mem.RKey()}); err != nil {
-			return err
+	// What is posted before may all be done in time; what is posted afterwards
+	// cannot be.
+	const n, late = 30, 2
+	post := func(from, to int) error {
+		for i := from; i < to; i++ {
+			if err := w.post(work{id: uint64(i), op: op, len: regionSize, remote: w.rsp.mem.Addr(), rkey: w.rsp.mem.RKey()}); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	if err := post(0, n); err != nil {
+		return err
 	}
 	if _, err := w.req.done(0); err != nil {
 		return err
@@ -206,7 +214,10 @@ func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 	if err := vanish(w.rsp.qp); err != nil {
 		return err
 	}
-	wc, err := w.req.take(n - 1)
+	if err := post(n, n+late); err != nil {
+		return err
+	}
+	wc, err := w.req.take(n + late - 1)
 	if err != nil {
 		return err
 	}
@@ -223,7 +234,7 @@ func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 		}
 	}
 	if !failed {
-		return errors.New("everything was done before the responder vanished")
+		return errors.New("everything was done, though the responder had vanished")
 	}
 	w.note = fmt.Sprintf("gave up in %v", took.Round(time.Millisecond))
 	if limit := 3 * time.Second; took > limit {
