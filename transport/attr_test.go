@@ -106,3 +106,12 @@ func TestApply(t *testing.T) {
 		assert.Equal(t, want, got, field)
 	}
 }
+
+// In SQD the address vector may change alone; its range holds there too.
+func TestModifyAddressAlone(t *testing.T) {
+	for sl, ok := range map[uint8]bool{7: true, 8: false} {
+		a := verbs.QPAttr{State: verbs.StateSQD, AV: verbs.AV{SL: sl}}
+		_, err := CheckModify(verbs.RC, verbs.StateSQD, &a, verbs.AttrState|verbs.AttrAV, new(wire.Flow))
+		assert.Equal(t, ok, err == nil, "SL %d: %v", sl, err)
+	}
+}
