@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/link/packet"
+	"github.com/gorxe/gorxe/link/tap"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -140,4 +142,15 @@ func (d *deviceFlags) open(local netip.Addr) (*verbs.Context, error) {
 		return nil, err
 	}
 	return gorxe.Open(c)
+}
+
+// interrupted puts what a run ended with in words for whoever interrupted it.
+func interrupted(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled) && errors.Is(err, tap.ErrIncomplete):
+		return fmt.Errorf("interrupted: %w", err)
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted")
+	}
+	return err
 }

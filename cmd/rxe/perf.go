@@ -19,7 +19,6 @@ import (
 
 	"github.com/gorxe/gorxe/internal/perf"
 	"github.com/gorxe/gorxe/internal/perf/oob"
-	"github.com/gorxe/gorxe/link/tap"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -241,14 +240,7 @@ func (p *perfFlags) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		}
 		defer func() { err = errors.Join(err, cfg.Device.Close()) }()
 	}
-	err = perf.Run(ctx, cfg)
-	switch {
-	case errors.Is(err, context.Canceled) && errors.Is(err, tap.ErrIncomplete):
-		return fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
-	}
-	return err
+	return interrupted(perf.Run(ctx, cfg))
 }
 
 // kernelDevice are names that the kernel's drivers give RDMA devices.

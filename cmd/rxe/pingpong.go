@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe/internal/pingpong"
-	"github.com/gorxe/gorxe/link/tap"
 )
 
 func newPingpongCmd() *cobra.Command {
@@ -234,12 +233,5 @@ func runPingpong(ctx context.Context, dev *deviceFlags, cfg pingpong.Config) (er
 		}
 		defer func() { err = errors.Join(err, cfg.Device.Close()) }()
 	}
-	err = pingpong.Run(ctx, cfg)
-	switch {
-	case errors.Is(err, context.Canceled) && errors.Is(err, tap.ErrIncomplete):
-		return fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
-	}
-	return err
+	return interrupted(pingpong.Run(ctx, cfg))
 }
