@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -220,6 +221,10 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 	if err != nil {
 		return err
 	}
+	way, err := r.mediumCounters(ctx)
+	if err != nil {
+		return err
+	}
 	switch c.Group {
 	case groupPingpong:
 		err = r.pingpong(ctx, c, res)
@@ -244,6 +249,11 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 	}
 	if c.Group != groupFaults && c.Group != groupTrouble {
 		err = errors.Join(err, clean(res.Guest))
+	}
+	if err != nil {
+		if now, merr := r.mediumCounters(ctx); merr == nil {
+			res.Note = strings.TrimSpace(res.Note + " lost on the way: " + cmp.Or(lostOnTheWay(way, now, res.Guest), "nothing that is counted"))
+		}
 	}
 	return err
 }

@@ -1,5 +1,7 @@
 package trace
 
+import "strconv"
+
 // Reason says why something happened. Its zero value, None, is "nothing
 // wrong".
 type Reason uint8
@@ -162,6 +164,18 @@ func (r Reason) Explain() string {
 
 // IsDrop reports whether the reason discards a received packet.
 func (r Reason) IsDrop() bool { return r >= DropShort && r <= DropUnsupported }
+
+// Drops lists what counters by name hold of reasons to discard received packets,
+// one line of words for each: how often, which, and what it means.
+func Drops(counters map[string]uint64) []string {
+	var out []string
+	for r := range NumReasons {
+		if n := counters[r.String()]; r.IsDrop() && n > 0 {
+			out = append(out, strconv.FormatUint(n, 10)+" x "+r.String()+", "+r.Explain())
+		}
+	}
+	return out
+}
 
 // Counts holds one counter per reason.
 type Counts [NumReasons]uint64

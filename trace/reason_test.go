@@ -63,3 +63,11 @@ func TestNames(t *testing.T) {
 		require.Equal(t, want, r.String())
 	}
 }
+
+// TestDrops: reasons to discard that were counted, in words, and nothing else.
+func TestDrops(t *testing.T) {
+	require.Empty(t, Drops(map[string]uint64{"sent_pkts": 3, FailFlushed.String(): 2, DropICRC.String(): 0}))
+	require.Equal(t, []string{
+		"2 x " + DropICRC.String() + ", " + DropICRC.Explain(), "1 x " + DropStray.String() + ", " + DropStray.Explain(),
+	}, Drops(map[string]uint64{DropStray.String(): 1, DropICRC.String(): 2, RetryTimeout.String(): 5}))
+}

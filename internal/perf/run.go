@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/gorxe/gorxe/internal/perf/oob"
 	"github.com/gorxe/gorxe/internal/perf/report"
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -380,12 +382,23 @@ func (r *run) ready(size int) error {
 	return nil
 }
 
-// sayLost tells what UC and UD lost.
+// sayLost tells what UC and UD lost, and what of it was dropped here.
 func (r *run) sayLost() {
 	if r.lost == 0 {
 		return
 	}
-	r.out.Say(fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", r.due-r.lost, r.due, r.lost, r.cfg.Transport))
+	s := fmt.Sprintf("%d of %d messages arrived, %d were lost: %v does not repeat what is lost", r.due-r.lost, r.due, r.lost, r.cfg.Transport)
+	if c, err := r.dev.Counters(); err == nil {
+		dropped := trace.Drops(c)
+		if n := c["link_rx_dropped"]; n > 0 {
+			dropped = append(dropped, fmt.Sprintf("%d x link_rx_dropped, the receive buffer was full", n))
+		}
+		if len(dropped) == 0 {
+			dropped = []string{"nothing"}
+		}
+		s += "; dropped here: " + strings.Join(dropped, "; ")
+	}
+	r.out.Say(s)
 }
 
 // allLost is the error of a test that nothing arrived of: its way is blocked, or

@@ -30,6 +30,7 @@ func TestDatagramLoss(t *testing.T) {
 				require.NoError(t, cerr)
 				require.Less(t, time.Since(start), 2*lossWait)
 				require.Regexp(t, ` (8|9)\d\d of 1000 messages arrived, \d+ were lost: `+typ.String(), server.out.String())
+				require.Contains(t, server.out.String(), "dropped here: ")
 				require.NotContains(t, client.out.String(), "lost")
 			})
 		}

@@ -99,12 +99,7 @@ func (r *run) moved() map[string]uint64 {
 // dropped here, or where else to look.
 func (r *run) lost(c map[string]uint64) string {
 	why := fmt.Sprintf("%v repeats no packet, so one that is lost ends a pingpong (the original waits for ever)\n  check: ", r.svc.typ)
-	var dropped []string
-	for reason := range trace.NumReasons {
-		if n := c[reason.String()]; reason.IsDrop() && n > 0 {
-			dropped = append(dropped, fmt.Sprintf("%d x %v, %s", n, reason, reason.Explain()))
-		}
-	}
+	dropped := trace.Drops(c)
 	for _, name := range []string{"uc_lost_packets", "link_rx_dropped", "link_rx_invalid", "link_tx_errors", "send_err"} {
 		if c[name] > 0 {
 			dropped = append(dropped, fmt.Sprintf("%d x %s", c[name], name))

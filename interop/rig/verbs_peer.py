@@ -25,8 +25,8 @@ everything the endpoint made is destroyed.
   detach   qp, group
   together calls [{op, ...}...]                    (one after the other, without waiting for requests)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags, src}]
-  counters                                         -> name: value (the port's hw_counters, and of its attributes
-           bad_pkey_cntr and qkey_viol_cntr)
+  counters                                         -> name: value (the port's hw_counters, of its attributes
+           bad_pkey_cntr and qkey_viol_cntr, and "net ...": what IP, UDP and eth0 lost)
 """
 import ctypes, ipaddress, json, os, socket, socketserver, sys, time
 import pyverbs.enums as e
@@ -190,7 +190,15 @@ class Endpoint:
     def counters(self):
         d = '/sys/class/infiniband/rxe0/ports/1/hw_counters'
         a = self.ctx.query_port(1)
-        return dict({n: int(open(f'{d}/{n}').read()) for n in os.listdir(d)}, bad_pkey_cntr=a.bad_pkey_cntr, qkey_viol_cntr=a.qkey_viol_cntr)
+        c = dict({n: int(open(f'{d}/{n}').read()) for n in os.listdir(d)}, bad_pkey_cntr=a.bad_pkey_cntr, qkey_viol_cntr=a.qkey_viol_cntr)
+        for n in ('rx_dropped', 'tx_dropped', 'rx_errors', 'tx_errors'):
+            c['net eth0 ' + n] = int(open('/sys/class/net/eth0/statistics/' + n).read())
+        rows = [l.split() for l in open('/proc/net/snmp')]
+        for names, values in zip(rows[::2], rows[1::2]):
+            for n, v in zip(names, values):
+                if names[0] in ('Ip:', 'Udp:') and n in ('RcvbufErrors', 'SndbufErrors', 'InErrors', 'InDiscards', 'OutDiscards'):
+                    c[f'net {names[0][:-1]} {n}'] = int(v)
+        return c
 
 
 class Handler(socketserver.StreamRequestHandler):
