@@ -89,12 +89,17 @@ func speed(name string) int {
 // address; iface is the index of the interface they must leave by, which a
 // link-local dst needs, or 0.
 func Route(dst, src netip.Addr, iface int) (RouteInfo, error) {
+	return here.Route(dst, src, iface)
+}
+
+// Route is the function Route in the Tables' namespace.
+func (t *Tables) Route(dst, src netip.Addr, iface int) (RouteInfo, error) {
 	dst = dst.Unmap()
 	opt := &netlink.RouteGetOptions{OifIndex: iface}
 	if src.IsValid() {
 		opt.SrcAddr = src.Unmap().AsSlice()
 	}
-	rs, err := netlink.RouteGetWithOptions(dst.AsSlice(), opt)
+	rs, err := t.h.RouteGetWithOptions(dst.AsSlice(), opt)
 	if err != nil {
 		return RouteInfo{}, fmt.Errorf("hostnet: no route to %v: %w; see 'ip route get %v'", dst, err, dst)
 	}
@@ -109,7 +114,7 @@ func Route(dst, src netip.Addr, iface int) (RouteInfo, error) {
 		info.Gateway = toAddr(v.Addr)
 	}
 	if info.MTU == 0 {
-		l, err := netlink.LinkByIndex(r.LinkIndex)
+		l, err := t.h.LinkByIndex(r.LinkIndex)
 		if err != nil {
 			return RouteInfo{}, fmt.Errorf("hostnet: interface of the route to %v: %w", dst, err)
 		}
@@ -121,25 +126,9 @@ func Route(dst, src netip.Addr, iface int) (RouteInfo, error) {
 // Neighbor returns the neighbour entry for ip on the interface with the given
 // index; ok is false when there is none.
 func Neighbor(iface int, ip netip.Addr) (n Neigh, ok bool, err error) {
-	ip = ip.Unmap()
-	family := netlink.FAMILY_V6
-	if ip.Is4() {
-		family = netlink.FAMILY_V4
-	}
-	all, err := dump("neighbours", func() ([]netlink.Neigh, error) { return netlink.NeighList(iface, family) })
-	if err != nil {
-		return Neigh{}, false, err
-	}
-	for _, e := range all {
-		if toAddr(e.IP) != ip {
-			continue
-		}
-		copy(n.MAC[:], e.HardwareAddr)
-		n.Valid = len(e.HardwareAddr) == 6 && e.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0
-		n.State = neighState(e.State)
-		return n, true, nil
-	}
-	return Neigh{}, false, nil
+	all, err := here.Neighbors(iface)
+	n, ok = all[ip.Unmap()]
+	return n, ok, err
 }
 
 func neighState(s int) string {

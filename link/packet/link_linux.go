@@ -21,7 +21,7 @@ type Link struct {
 	poll   *sys.Poller
 	rx     *receiver
 	tx     *udptx.Sender
-	hold   *holder
+	hold   *udptx.Holder
 	groups *groups
 }
 
@@ -152,6 +152,6 @@ func (l *Link) leave() {
 	l.poll.Close()
 	sys.Close(l.rx.fd)
 	l.tx.Close()
-	l.hold.release()
+	l.hold.Release()
 	l.groups.release(slices.Index(l.groups.links, l))
 }

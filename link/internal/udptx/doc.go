@@ -1,5 +1,6 @@
 // Package udptx is the sending half of a link over ordinary UDP sockets, and
-// what such links share beside it: the error for a port that cannot be bound.
+// what links share beside it: which addresses of an interface to serve, a quiet
+// owner for their port, and the error for a port that cannot be bound.
 //
 // # Sockets
 //
