@@ -65,7 +65,7 @@ microbench: ## every Go benchmark once, so that none rots; the figures mean noth
 	$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x $(PKG)
 
 .PHONY: bench
-bench: ## WRITE and READ against iperf3 between two namespaces; needs root, iproute2 and iperf3
+bench: ## gorxe beside iperf3, UCX and qperf between two namespaces: ratios, and whether each need is met; needs root
 	$(GO) run ./bench $(BENCH)
 
 .PHONY: sim

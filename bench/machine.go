@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,24 +16,64 @@ import (
 // interrupt does not reach.
 var apart = &syscall.SysProcAttr{Setpgid: true}
 
-// check says what a measurement needs that is not here.
-func (o *options) check() error {
+// check says what a measurement needs that is not here, and installs what it
+// may.
+func (o *options) check(ctx context.Context, lines []need) error {
 	switch {
 	case o.rounds < 1:
 		return fmt.Errorf("-rounds %d: at least one", o.rounds)
 	case o.d <= 0:
 		return fmt.Errorf("-time %v: more than nothing", o.d)
-	case o.link != "udp" && o.link != "packet":
-		return fmt.Errorf("-link %s: there are udp and packet", o.link)
 	case os.Geteuid() != 0:
 		return errors.New("network namespaces need root: run it as root")
 	}
-	for prog, pkg := range map[string]string{"ip": "iproute2", "iperf3": "iperf3"} {
-		if _, err := exec.LookPath(prog); err != nil {
-			return fmt.Errorf("%s is not installed (Debian: apt-get install %s)", prog, pkg)
+	if o.profile != "" {
+		if err := os.MkdirAll(o.profile, 0o755); err != nil {
+			return fmt.Errorf("-profile: %w", err)
 		}
 	}
+	missing := map[string]string{} // package: a command of it
+	add := func(pkg, cmd string) {
+		if _, err := exec.LookPath(cmd); cmd != "" && err != nil {
+			missing[pkg] = cmd
+		}
+	}
+	add("iproute2", "ip")
+	for _, p := range wanted(programs(o), lines) {
+		add(p.deb, p.cmd)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	pkgs, cmds := "", ""
+	for p, c := range missing {
+		pkgs, cmds = pkgs+" "+p, cmds+" "+c
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil || !o.install {
+		return fmt.Errorf("not installed:%s (Debian: apt-get install%s)", cmds, pkgs)
+	}
+	fmt.Printf("installing%s\n", pkgs)
+	c := exec.CommandContext(ctx, "sh", "-c", "apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends"+pkgs+" >/dev/null")
+	c.Stderr = os.Stderr
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("apt-get install%s: %w", pkgs, err)
+	}
 	return nil
+}
+
+// idleLimit is what part of the processors others may use.
+const idleLimit = 0.1
+
+// settle waits until the machine is idle, at most for a while, and returns how
+// long that took and what others use now.
+func settle(ctx context.Context, limit time.Duration) (time.Duration, float64) {
+	start := time.Now()
+	for {
+		load := busy(500 * time.Millisecond)
+		if load <= idleLimit || time.Since(start) > limit || ctx.Err() != nil {
+			return time.Since(start), load
+		}
+	}
 }
 
 // busy measures for a while what part of the processors is in use; 0 where that
