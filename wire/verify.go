@@ -16,11 +16,15 @@ const (
 	// Linux draws them from a counter shared by the destinations of a hash
 	// bucket, so other traffic of the peer moves it too. And a pause of the
 	// peer moves it without a pause here when packets from before and after
-	// are taken together: a third of a second at one a millisecond. UC and UD
-	// do not send again what is dropped for that.
-	idAhead = 320
-	// idBehind: how far back a reordered packet may be.
-	idBehind = 64
+	// are taken together: half a second at one a millisecond. UC and UD do not
+	// send again what is dropped for that. Nor may queue pairs that take turns
+	// (idBehind) be farther apart.
+	idAhead = 512
+	// idBehind: how far back a reordered packet may be. Linux takes the
+	// identification before the packet waits in a queueing discipline, and
+	// fq_codel and fq serve the queue pairs in turn, whose ports differ: eight of
+	// Soft-RoCE's, with 64 packets waiting each, were up to 492 apart.
+	idBehind = 512
 	// idPerMilli: Linux moves the counter by up to one per clock tick of idle
 	// time (ip_idents_reserve); the fastest tick is 1 ms. A ConnectX has one
 	// counter for all it sends, so with traffic to others it moves much faster:
@@ -45,10 +49,10 @@ const (
 // one with probability 2^-16) and it lies where the peer's next must lie:
 //
 //   - 0 to 127: the segments of a counted burst;
-//   - the peer's last plus 1 to 320, plus one per idle millisecond (or what the
-//     peer's counter was seen to move in that time), or up to 64 behind it.
+//   - the peer's last plus 1 to 512, plus one per idle millisecond (or what the
+//     peer's counter was seen to move in that time), or up to 512 behind it.
 //
-// In steady traffic that lets a random error pass with probability 2^-23, on
+// In steady traffic that lets a random error pass with probability 2^-21.8, on
 // top of the UDP checksum where the sender fills it in. The first
 // identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
 // with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then

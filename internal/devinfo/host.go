@@ -225,7 +225,7 @@ func (i *Info) note(otherLink error) {
 	add := func(format string, args ...any) { i.Notes = append(i.Notes, fmt.Sprintf(format, args...)) }
 	ifc := &i.Iface
 	if i.Attr.Link == gorxe.LinkUDP && slices.ContainsFunc(i.Addrs, netip.Addr.Is4) { // see wire.Verifier
-		add("the ICRC check of IPv4 packets is not exact because a UDP socket hides their identification, so one damaged packet in 2^23 passes rather than one in 2^32; --link packet and IPv6 check exactly")
+		add("the ICRC check of IPv4 packets is not exact because a UDP socket hides their identification, so one damaged packet in 2^22 passes rather than one in 2^32; --link packet and IPv6 check exactly")
 	}
 	if otherLink != nil {
 		add("%v", otherLink)
