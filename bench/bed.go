@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -48,7 +49,31 @@ func newBed() (*bed, error) {
 			return nil, fmt.Errorf("ip %v: %w: %s", c, err, out)
 		}
 	}
+	if err := w.ready(); err != nil {
+		w.close()
+		return nil, err
+	}
 	return w, nil
+}
+
+// ready waits until the kernel says that the interfaces are up: UCX takes no
+// others.
+func (b *bed) ready() error {
+	for range 200 {
+		up := 0
+		for _, n := range []string{b.a, b.b} {
+			out, err := exec.Command("ip", "-n", n, "-o", "link", "show", "up").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("ip -n %s link show: %w: %s", n, err, out)
+			}
+			up += strings.Count(string(out), "state UP")
+		}
+		if up == 4 {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return errors.New("the veth pairs do not come up")
 }
 
 // close removes the namespaces, and the wires with them. An interrupt does not
