@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +15,7 @@ const guard = 4096
 
 // host is a node with what its queue pairs share.
 type host struct {
-	t      *testing.T
+	t      tester
 	node   *Node
 	rng    *rand.Rand
 	pd     *verbs.PD
@@ -33,15 +32,16 @@ type host struct {
 // the limit at which it is refilled.
 const srqDepth = 16
 
-func newHost(t *testing.T, n *Node, rng *rand.Rand, shared bool) *host {
-	h := &host{t: t, node: n, rng: rng, last: map[uint32]int{}, failed: map[uint32]verbs.EventType{}}
+func newHost(w *world, n *Node, shared bool) *host {
+	t := w.t
+	h := &host{t: t, node: n, rng: w.fork(), seen: w.seen, last: map[uint32]int{}, failed: map[uint32]verbs.EventType{}}
 	var err error
 	h.pd, err = n.Ctx.AllocPD()
 	require.NoError(t, err)
 	if shared {
 		h.srq, err = h.pd.CreateSRQ(verbs.SRQConfig{MaxWR: srqDepth, MaxSGE: verbs.MaxSGE})
 		require.NoError(t, err)
-		h.shared = newBuffers(t, rng, h.pd, maxLen, h.srq.PostRecv)
+		h.shared = newBuffers(w, h.pd, w.size, h.srq.PostRecv)
 		h.shared.fill(srqDepth)
 		require.NoError(t, h.srq.SetLimit(srqDepth/2))
 	}
@@ -116,7 +116,8 @@ func (h *host) stop(qps []*verbs.QP, poll func()) {
 
 // buffers are the receive requests of one queue.
 type buffers struct {
-	t    *testing.T
+	t    tester
+	mem  *memory
 	rng  *rand.Rand
 	pd   *verbs.PD
 	post func([]verbs.RecvWR) (int, error)
@@ -129,8 +130,8 @@ type buffers struct {
 	spare  []*verbs.MR          // all zero
 }
 
-func newBuffers(t *testing.T, rng *rand.Rand, pd *verbs.PD, room int, post func([]verbs.RecvWR) (int, error)) *buffers {
-	return &buffers{t: t, rng: rng, pd: pd, post: post, room: room, out: map[uint64]*verbs.MR{}}
+func newBuffers(w *world, pd *verbs.PD, room int, post func([]verbs.RecvWR) (int, error)) *buffers {
+	return &buffers{t: w.t, rng: w.fork(), mem: w.mem, pd: pd, post: post, room: room, out: map[uint64]*verbs.MR{}}
 }
 
 // fill posts until n requests are outstanding.
@@ -141,7 +142,7 @@ func (b *buffers) fill(n int) {
 		if k := len(b.spare); k > 0 {
 			mr, b.spare = b.spare[k-1], b.spare[:k-1]
 		} else {
-			mr, err = b.pd.AllocMR(b.room+2*guard, verbs.AccessLocalWrite)
+			mr, err = b.pd.RegMR(b.mem.zeroed(b.room+2*guard), verbs.AccessLocalWrite)
 			require.NoError(b.t, err)
 		}
 		_, err = b.post([]verbs.RecvWR{{ID: b.next, SGL: pieces(b.rng, mr, b.room, verbs.MaxSGE)}})
@@ -162,7 +163,13 @@ func (b *buffers) take(c *verbs.WC) *verbs.MR {
 	return mr
 }
 
-var zeros [maxLen + 2*guard]byte
+var zeros, junk [maxLen + 2*guard]byte
+
+func init() {
+	for i := range junk {
+		junk[i] = 0xee
+	}
+}
 
 // clean checks that nothing but the first n octets were written, and keeps the
 // memory for another request.
@@ -173,6 +180,7 @@ func (b *buffers) clean(mr *verbs.MR, n int) {
 	}
 	if b.rng.IntN(4) == 0 {
 		require.NoError(b.t, mr.Deregister())
+		b.mem.putZeroed(mr.Bytes())
 		return
 	}
 	b.spare = append(b.spare, mr)
@@ -190,8 +198,9 @@ func pieces(r *rand.Rand, mr *verbs.MR, n, k int) (sgl []verbs.SGE) {
 }
 
 func fillRandom(rng *rand.Rand, b []byte) {
-	for ; len(b) >= 8; b = b[8:] {
-		binary.LittleEndian.PutUint64(b, rng.Uint64())
+	for x := rng.Uint64(); len(b) >= 8; b = b[8:] {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.LittleEndian.PutUint64(b, x)
 	}
 }
 

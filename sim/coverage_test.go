@@ -129,15 +129,6 @@ func (c *coverage) add(w *world, failed bool) {
 	for s, n := range w.seen {
 		c.seen[s] += n
 	}
-	for _, h := range w.hosts {
-		m, err := h.node.Ctx.Counters()
-		if err != nil {
-			continue // closed by a failure that the test tells of
-		}
-		for name, s := range counted {
-			c.seen[s] += m[name]
-		}
-	}
 }
 
 // report writes the table and the verdict, and returns what was seen fewer than

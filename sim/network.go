@@ -45,6 +45,7 @@ type Counts struct {
 	Sent    uint64 // by nodes
 	Copied  uint64 // added to them: by dup rules, and for all members of a group but one
 	Lost    uint64 // by fault rules
+	Held    uint64 // of the others: kept back by reorder and delay rules, in each direction
 	Unknown uint64 // to an address that no node has, or a group that none has joined
 	Arrived uint64 // at ports
 }
@@ -259,6 +260,7 @@ func (n *Node) hold(way int, d *datagram, to *lane, dec *fault.Decision) {
 		n.sim.net.counts.Lost++ // for want of room
 		return
 	}
+	n.sim.net.counts.Held++
 	p.Pkt = append(p.Pkt, d.Payload...)
 	p.Meta = held{d: *d, lane: to, more: dec.Copies}
 	n.plan(way)

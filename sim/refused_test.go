@@ -126,6 +126,13 @@ type refused struct {
 
 // refuse makes a connection that is to fail, and starts it.
 func refuse(w *world, kind refusal, a, b *host) {
+	psn := bth.MakePSN(0xfffff0 + w.rng.Uint32N(16))
+	p := w.plan(psn, 1)
+	if p.left() == 0 {
+		return
+	}
+	x, rng := p.next()
+	p.post(x, 0, 1<<20, kind.what)
 	r := &refused{refusal: kind, w: w, a: a, b: b, good: goodOnes}
 	if r.gone {
 		r.good = 0
@@ -143,7 +150,7 @@ func refuse(w *world, kind refusal, a, b *host) {
 	mr := func(h *host, access verbs.Access) *verbs.MR {
 		m, err := h.pd.AllocMR(refusedLen, access)
 		require.NoError(w.t, err)
-		fillRandom(w.rng, m.Bytes())
+		fillRandom(rng, m.Bytes())
 		return m
 	}
 	r.local, r.remote, r.sink = mr(a, verbs.AccessLocalWrite), mr(b, verbs.AccessAll), mr(b, verbs.AccessLocalWrite)
@@ -155,8 +162,9 @@ func refuse(w *world, kind refusal, a, b *host) {
 	if r.options != nil {
 		r.options(&oa, &ob)
 	}
-	c := Conn{PSN: 0xfffff0 + uint32(w.rng.IntN(16))}
-	r.psn = bth.MakePSN(c.PSN)
+	c := Conn{PSN: psn.Uint32()}
+	r.psn = psn
+	w.carries(p, bth.QPN(r.qb.QPN()), bth.QPN(r.qa.QPN()))
 	ea, err := endpoint(a.node, r.qa, &c)
 	check()
 	eb, err := endpoint(b.node, r.qb, &c)
@@ -174,7 +182,7 @@ func refuse(w *world, kind refusal, a, b *host) {
 		}
 	})
 	w.see(b.node, r.qb, func(_ Packet, h *bth.Packet) { r.tried += btoi(h.PSN == r.psn) })
-	w.s.After(time.Duration(w.rng.IntN(1000))*time.Microsecond, r.start)
+	w.s.After(time.Duration(rng.IntN(1000))*time.Microsecond, r.start)
 }
 
 func (r *refused) start() {
@@ -290,6 +298,7 @@ func (r *refused) String() string {
 // connection whose program breaks a rule fails for the right reason on both
 // sides.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		cfg  Config

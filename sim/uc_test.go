@@ -27,11 +27,11 @@ const ucMemory = maxLen + 2*guard
 // before which none is missing.
 type ucFlow struct {
 	w        *world
-	rng      *rand.Rand
+	rng      *rand.Rand // when to post
 	from, to *ucEnd
 	mtu      int
 	first    bth.PSN
-	left     int // messages to post
+	plan     *plan
 	scarce   bool
 	wrs      [1]verbs.SendWR
 
@@ -81,13 +81,13 @@ func newUCEnd(w *world, h *host) *ucEnd {
 	require.NoError(w.t, err)
 	e.qp, err = h.pd.CreateQP(verbs.QPConfig{Type: verbs.UC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendSGE: verbs.MaxSGE, MaxRecvSGE: verbs.MaxSGE}})
 	require.NoError(w.t, err)
-	e.mr, err = h.pd.AllocMR(ucMemory, verbs.AccessAll)
+	e.mr, err = h.pd.RegMR(w.mem.zeroed(ucMemory), verbs.AccessAll)
 	require.NoError(w.t, err)
 	room := maxLen
 	if w.rng.IntN(3) == 0 {
 		room = 10000 // too little for some
 	}
-	e.bufs = newBuffers(w.t, w.rng, h.pd, room, e.qp.PostRecv)
+	e.bufs = newBuffers(w, h.pd, room, e.qp.PostRecv)
 	e.bufs.fifo = true
 	return e
 }
@@ -100,9 +100,10 @@ func unreliable(w *world, a, b *host, messages int) {
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
 	for _, e := range [][2]*ucEnd{{x, y}, {y, x}} {
 		f := &ucFlow{
-			w: w, rng: w.rng, from: e[0], to: e[1], mtu: int(c.Options.PathMTU), first: bth.MakePSN(c.PSN),
-			left: messages, scarce: w.rng.IntN(3) == 0, memory: make([]byte, ucMemory),
+			w: w, rng: w.fork(), from: e[0], to: e[1], mtu: int(c.Options.PathMTU), first: bth.MakePSN(c.PSN),
+			plan: w.plan(bth.MakePSN(c.PSN), messages), scarce: w.rng.IntN(3) == 0, memory: w.mem.zeroed(ucMemory),
 		}
+		w.carries(f.plan, bth.QPN(f.to.qp.QPN()), bth.QPN(f.from.qp.QPN()))
 		f.from.out, f.to.in = f, f
 		w.arriv[arrival{f.to.node, bth.QPN(f.to.qp.QPN())}] = f.arrives
 	}
@@ -115,20 +116,19 @@ func unreliable(w *world, a, b *host, messages int) {
 
 // tick posts some messages, and comes again.
 func (f *ucFlow) tick() {
-	for k := 1 + f.rng.IntN(4); k > 0 && f.left > 0 && len(f.ops)-f.done < 8; k-- {
+	for k := 1 + f.rng.IntN(4); k > 0 && f.plan.left() > 0 && len(f.ops)-f.done < 8; k-- {
 		o := f.draw()
 		f.ops = append(f.ops, o)
 		for range max(1, (o.n+f.mtu-1)/f.mtu) {
 			f.pkts = append(f.pkts, len(f.ops)-1)
 		}
-		f.left--
 		f.stock()
 		f.wrs[0] = o.wr
 		if _, err := f.from.qp.PostSend(f.wrs[:]); err != nil {
 			f.w.t.Fatal(err)
 		}
 	}
-	if f.left > 0 {
+	if f.plan.left() > 0 {
 		gap := []time.Duration{2 * time.Microsecond, 100 * time.Microsecond, 2 * time.Millisecond}[f.rng.IntN(3)]
 		f.w.s.After(time.Duration(f.rng.Int64N(int64(gap))), f.tick)
 	}
@@ -153,8 +153,8 @@ func (f *ucFlow) packets(i int) int { return max(1, (f.ops[i].n+f.mtu-1)/f.mtu) 
 
 // draw makes a random message.
 func (f *ucFlow) draw() *ucOp {
-	r := f.rng
-	o := &ucOp{id: uint32(len(f.ops) + 1), at: len(f.pkts)}
+	x, r := f.plan.next()
+	o := &ucOp{id: uint32(x.item + 1), at: len(f.pkts)}
 	switch r.IntN(10) {
 	case 0:
 	case 1, 2, 3:
@@ -172,19 +172,21 @@ func (f *ucFlow) draw() *ucOp {
 	if w.Opcode == verbs.WRWriteImm && f.scarce {
 		o.n = 0 // its last packet would write or not
 	}
-	if r.IntN(3) > 0 || f.left == 1 || len(f.ops)-f.done == 7 {
+	o.n = min(o.n, x.n)
+	if r.IntN(3) > 0 || f.plan.left() == 0 || len(f.ops)-f.done == 7 {
 		w.Flags |= verbs.SendSignaled
 	}
 	if !o.sends() {
 		o.remote = guard + r.IntN(maxLen-o.n+1)
 		w.RKey, w.RemoteAddr = f.to.mr.RKey(), f.to.mr.Addr()+uint64(o.remote)
 	}
-	o.data = make([]byte, o.n)
+	f.plan.post(x, o.n, max(1, (o.n+f.mtu-1)/f.mtu), w.Opcode)
+	o.data = f.w.mem.get(o.n)
 	pattern(o.data, o.id)
-	mr, err := f.from.pd.AllocMR(o.n+2*guard, verbs.AccessLocalWrite)
+	mr, err := f.from.pd.RegMR(f.w.mem.zeroed(o.n+2*guard), verbs.AccessLocalWrite)
 	require.NoError(f.w.t, err)
 	copy(mr.Bytes()[guard:], o.data)
-	o.local, o.mine = mr, bytes.Clone(mr.Bytes())
+	o.local, o.mine = mr, f.w.mem.clone(mr.Bytes())
 	w.SGL = pieces(r, mr, o.n, verbs.MaxSGE)
 	if o.n <= 64 && r.IntN(2) == 0 {
 		w.Flags |= verbs.SendInline
@@ -283,10 +285,10 @@ func (f *ucFlow) completed(c *verbs.WC) {
 		if !bytes.Equal(o.mine, o.local.Bytes()) {
 			f.w.t.Fatalf("local memory of message %d changed", o.id)
 		}
-		for i := range o.local.Bytes() {
-			o.local.Bytes()[i] = 0xee // the device needs it no more
-		}
+		copy(o.local.Bytes(), junk[:]) // the device needs it no more
 		require.NoError(f.w.t, o.local.Deregister())
+		f.w.mem.put(o.local.Bytes())
+		f.w.mem.put(o.mine)
 		o.local, o.mine = nil, nil
 		o.gone = time.Duration(f.from.node.line) + f.w.s.cfg.Latency + 2*time.Millisecond
 		if uint64(o.id) == c.ID {
@@ -349,7 +351,7 @@ func (e *ucEnd) supply() {
 	}
 }
 
-func (e *ucEnd) finished() bool { return e.out.left == 0 && e.out.done == len(e.out.ops) }
+func (e *ucEnd) finished() bool { return e.out.plan.left() == 0 && e.out.done == len(e.out.ops) }
 
 // verify compares memory and counters with the model.
 func (e *ucEnd) verify() {
@@ -406,5 +408,5 @@ func (e *ucEnd) empty() {
 }
 
 func (e *ucEnd) String() string {
-	return fmt.Sprintf("UC QP %#x: %d to post, %d of %d completed", e.qp.QPN(), e.out.left, e.out.done, len(e.out.ops))
+	return fmt.Sprintf("UC QP %#x: %d to post, %d of %d completed", e.qp.QPN(), e.out.plan.left(), e.out.done, len(e.out.ops))
 }

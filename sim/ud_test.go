@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,12 +48,13 @@ type anonymous struct {
 type udEnd struct {
 	*host
 	mesh  *mesh
+	rng   *rand.Rand // when to post
 	cq    *verbs.CQ
 	qp    *verbs.QP
 	bufs  *buffers
 	ahs   map[*host][2]*verbs.AH
 	mtu   int
-	left  int
+	plan  *plan
 	sent  int
 	psn   bth.PSN
 	open  []udSend // posted and not completed
@@ -76,7 +78,8 @@ func datagrams(w *world, n, messages int) *mesh {
 			ahs[to] = handles(h, to)
 		}
 		for range n {
-			e := &udEnd{host: h, mesh: m, mtu: int(h.mtu()), left: messages, ahs: ahs, plug: w.rng.IntN(3) == 0, bufs: h.shared, psn: bth.MakePSN(0xfffff0 + w.rng.Uint32N(16))}
+			e := &udEnd{host: h, mesh: m, rng: w.fork(), mtu: int(h.mtu()), ahs: ahs, plug: w.rng.IntN(3) == 0, bufs: h.shared, psn: bth.MakePSN(0xfffff0 + w.rng.Uint32N(16))}
+			e.plan = w.plan(e.psn, messages)
 			var err error
 			e.cq, err = h.node.Ctx.CreateCQ(verbs.CQConfig{Depth: 1024, Vector: w.rng.IntN(h.node.NIC.Shards())})
 			require.NoError(w.t, err)
@@ -88,9 +91,10 @@ func datagrams(w *world, n, messages int) *mesh {
 				if w.rng.IntN(3) == 0 {
 					room = 256 // too little for some
 				}
-				e.bufs = newBuffers(w.t, w.rng, h.pd, verbs.GRHLen+room, e.qp.PostRecv)
+				e.bufs = newBuffers(w, h.pd, verbs.GRHLen+room, e.qp.PostRecv)
 				e.bufs.fifo = true
 			}
+			w.carries(e.plan, 0, bth.QPN(e.qp.QPN()))
 			m.ends = append(m.ends, e)
 			w.arriv[arrival{h.node, bth.QPN(e.qp.QPN())}] = e.arrives
 			w.add(h, e.qp, e)
@@ -115,22 +119,26 @@ func handles(from, to *host) (ahs [2]*verbs.AH) {
 func (e *udEnd) tick() {
 	r := e.rng
 	e.stock()
-	for k := 1 + r.IntN(6); k > 0 && e.left > 0 && len(e.open) < 16; k-- {
-		e.send(e.mesh.ends[r.IntN(len(e.mesh.ends))])
+	for k := 1 + r.IntN(6); k > 0 && e.plan.left() > 0 && len(e.open) < 16; k-- {
+		e.send()
 	}
-	if e.left > 0 {
+	if e.plan.left() > 0 {
 		gap := []time.Duration{2 * time.Microsecond, 100 * time.Microsecond, 2 * time.Millisecond}[r.IntN(3)]
 		e.mesh.w.s.After(time.Duration(r.Int64N(int64(gap))), e.tick)
 	}
 }
 
 // send posts a random datagram.
-func (e *udEnd) send(to *udEnd) {
-	r, m := e.rng, e.mesh
+func (e *udEnd) send() {
+	x, r := e.plan.next()
+	m := e.mesh
+	to := m.ends[r.IntN(len(m.ends))]
 	g := &gram{from: e, to: to, n: r.IntN(e.mtu + 1), imm: r.IntN(2) == 0, wrongKey: r.IntN(25) == 0, gid: r.IntN(2)}
 	if r.IntN(3) == 0 {
 		g.n = r.IntN(20)
 	}
+	g.n = min(g.n, x.n)
+	e.plan.post(x, g.n, 1, "datagram")
 	by := g.gid
 	m.grams = append(m.grams, g)
 	id := uint32(len(m.grams))
@@ -143,7 +151,7 @@ func (e *udEnd) send(to *udEnd) {
 		}
 		g = m.anonymous[key]
 	}
-	mr, err := e.pd.AllocMR(g.n+2*guard, verbs.AccessLocalWrite)
+	mr, err := e.pd.RegMR(m.w.mem.zeroed(g.n+2*guard), verbs.AccessLocalWrite)
 	require.NoError(e.t, err)
 	data := mr.Bytes()[guard : guard+g.n]
 	pattern(data, id)
@@ -161,7 +169,7 @@ func (e *udEnd) send(to *udEnd) {
 	case r.IntN(4) == 0:
 		w.RemoteQKey = ownQKey | 7
 	}
-	if r.IntN(3) > 0 || e.left == 1 || len(e.open) == 15 {
+	if r.IntN(3) > 0 || e.plan.left() == 0 || len(e.open) == 15 {
 		w.Flags |= verbs.SendSignaled
 	}
 	if g.n <= 64 && r.IntN(2) == 0 {
@@ -173,7 +181,6 @@ func (e *udEnd) send(to *udEnd) {
 	if to.host == e.host {
 		to.takes(g) // it does not pass the network
 	}
-	e.left--
 	e.sent++
 	if _, err := e.qp.PostSend(e.wrs[:]); err != nil {
 		e.t.Fatal(err)
@@ -242,10 +249,9 @@ func (e *udEnd) completed(c *verbs.WC) {
 		}
 		o := e.open[0]
 		e.open = e.open[1:]
-		for i := range o.mr.Bytes() {
-			o.mr.Bytes()[i] = 0xee // the device needs it no more
-		}
+		copy(o.mr.Bytes(), junk[:]) // the device needs it no more
 		require.NoError(e.t, o.mr.Deregister())
+		e.mesh.w.mem.put(o.mr.Bytes())
 		if o.id == c.ID {
 			return
 		}
@@ -291,7 +297,7 @@ func (e *udEnd) supply() {
 	}
 }
 
-func (e *udEnd) finished() bool { return e.left == 0 && len(e.open) == 0 }
+func (e *udEnd) finished() bool { return e.plan.left() == 0 && len(e.open) == 0 }
 
 // verify compares counters with the model.
 func (e *udEnd) verify() {
@@ -336,5 +342,5 @@ func (e *udEnd) empty() {
 }
 
 func (e *udEnd) String() string {
-	return fmt.Sprintf("UD QP %#x: %d to post, %d outstanding", e.qp.QPN(), e.left, len(e.open))
+	return fmt.Sprintf("UD QP %#x: %d to post, %d outstanding", e.qp.QPN(), e.plan.left(), len(e.open))
 }

@@ -28,6 +28,7 @@ var lossy = []struct {
 // arrives intact, in order and at most once, or not at all, and what is missing
 // is counted, packet by packet.
 func TestUnreliable(t *testing.T) {
+	t.Parallel()
 	for _, c := range lossy {
 		if c.cfg.Rate == 0 {
 			c.cfg.Rate = 10e9
@@ -43,6 +44,7 @@ func TestUnreliable(t *testing.T) {
 // TestDatagrams: over any network a datagram arrives intact, as often as the
 // network delivers it, or is counted by its receiver.
 func TestDatagrams(t *testing.T) {
+	t.Parallel()
 	for _, c := range lossy {
 		if c.cfg.Rate == 0 {
 			c.cfg.Rate = 10e9
@@ -54,6 +56,7 @@ func TestDatagrams(t *testing.T) {
 // TestMixed: every service at once on the same nodes, with shared receive
 // queues that reliable connections and datagrams both take from.
 func TestMixed(t *testing.T) {
+	t.Parallel()
 	for _, c := range lossy {
 		switch c.name {
 		case "queue", "everything", "everything-hidden":

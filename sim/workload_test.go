@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorxe/gorxe/bth"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe/verbs"
@@ -17,30 +19,30 @@ import (
 const (
 	maxLen  = 1 << 20
 	writeAt = guard
-	readAt  = writeAt + maxLen + guard
-	wordsAt = readAt + maxLen + guard
 	words   = 64
-	memLen  = wordsAt + words*8 + guard
 )
+
+func (w *world) readAt() int  { return writeAt + w.size + guard }
+func (w *world) wordsAt() int { return w.readAt() + w.size + guard }
+func (w *world) memLen() int  { return w.wordsAt() + words*8 + guard }
 
 // flow is one direction of a connection: a program that posts a random mix of
 // requests, one on the other side that receives, and a model of what must come
 // of it.
 type flow struct {
-	t        *testing.T
-	rng      *rand.Rand
+	t        tester
+	w        *world
 	from, to *peer
-	left     int  // requests to post
-	room     int  // of them at once
+	mtu      int
+	plan     *plan
+	room     int  // requests outstanding at once
 	atomics  bool // most are
 
 	ops    []*op  // posted and not finished, oldest first
-	next   uint64 // ID of the next request
 	model  []byte // of the memory at to
 	expect []*op  // messages that take a receive, oldest first
 	fenced bool   // the next request must wait for the READ before it
 	wrs    [1]verbs.SendWR
-	seen   map[sight]uint64
 }
 
 type op struct {
@@ -55,7 +57,7 @@ type op struct {
 
 // peer is one end of a connection.
 type peer struct {
-	t    *testing.T
+	t    tester
 	host *host
 	node *Node
 	pd   *verbs.PD
@@ -68,61 +70,67 @@ type peer struct {
 	rng  *rand.Rand
 }
 
-func newPeer(h *host, rng *rand.Rand) *peer {
+func newPeer(w *world, h *host) *peer {
 	t := h.t
-	p := &peer{t: t, host: h, node: h.node, pd: h.pd, bufs: h.shared, rng: rng}
+	p := &peer{t: t, host: h, node: h.node, pd: h.pd, bufs: h.shared, rng: w.fork()}
 	var err error
-	p.cq, err = h.node.Ctx.CreateCQ(verbs.CQConfig{Depth: 1024, Vector: rng.IntN(h.node.NIC.Shards())})
+	p.cq, err = h.node.Ctx.CreateCQ(verbs.CQConfig{Depth: 1024, Vector: w.rng.IntN(h.node.NIC.Shards())})
 	require.NoError(t, err)
 	p.qp, err = p.pd.CreateQP(verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, SRQ: h.srq, Cap: verbs.QPCap{MaxRecvSGE: verbs.MaxSGE, MaxSendSGE: verbs.MaxSGE}})
 	require.NoError(t, err)
 	if h.srq == nil {
-		p.bufs = newBuffers(t, rng, p.pd, maxLen, p.qp.PostRecv)
+		p.bufs = newBuffers(w, p.pd, w.size, p.qp.PostRecv)
 		p.bufs.fifo = true
 	}
-	p.mr, err = p.pd.AllocMR(memLen, verbs.AccessAll)
+	p.mr, err = p.pd.RegMR(w.mem.get(w.memLen()), verbs.AccessAll)
 	require.NoError(t, err)
-	fillRandom(rng, p.mr.Bytes())
+	fillRandom(p.rng, p.mr.Bytes())
 	return p
 }
 
-func newFlow(t *testing.T, from, to *peer, rng *rand.Rand, n int) *flow {
-	f := &flow{t: t, rng: rng, from: from, to: to, left: n, room: 6, model: bytes.Clone(to.mr.Bytes())}
+func newFlow(w *world, from, to *peer, c *Conn, n int) *flow {
+	f := &flow{t: w.t, w: w, from: from, to: to, mtu: int(c.Options.PathMTU), plan: w.plan(bth.MakePSN(c.PSN), n), room: 6, model: w.mem.clone(to.mr.Bytes())}
+	w.carries(f.plan, bth.QPN(to.qp.QPN()), bth.QPN(from.qp.QPN()))
 	from.out, to.in = f, f
+	if w.rng.IntN(4) == 0 { // more than are taken at once
+		f.atomics, f.room = true, 12
+	}
 	return f
 }
 
 // length is small often, at the edges of packets sometimes, large at times.
-func (f *flow) length() int {
-	switch f.rng.IntN(10) {
+func length(r *rand.Rand, most int) int {
+	switch r.IntN(10) {
 	case 0:
 		return 0
 	case 1, 2, 3:
-		return f.rng.IntN(100)
+		return min(most, r.IntN(100))
 	case 4, 5:
-		return max(0, []int{256, 1024, 4096, 8192, 61440}[f.rng.IntN(5)]+f.rng.IntN(3)-1)
+		return min(most, max(0, []int{256, 1024, 4096, 8192, 61440}[r.IntN(5)]+r.IntN(3)-1))
 	case 6, 7, 8:
-		return f.rng.IntN(20000)
+		return r.IntN(min(20000, most+1))
 	}
-	return f.rng.IntN(maxLen)
+	if r.IntN(8) == 0 {
+		return most
+	}
+	return r.IntN(most + 1)
 }
 
 // post posts requests while there is room in flight.
 func (f *flow) post() {
-	for f.left > 0 && len(f.ops) < f.room {
+	for f.plan.left() > 0 && len(f.ops) < f.room {
 		o := f.draw()
 		f.wrs[0] = o.wr
 		if _, err := f.from.qp.PostSend(f.wrs[:]); err != nil {
 			f.t.Fatal(err)
 		}
-		f.left--
 		f.ops = append(f.ops, o)
 		for s, there := range map[sight]bool{
 			seenEntries: len(o.wr.SGL) > 1, seenInline: o.wr.Flags&verbs.SendInline != 0, seenUnsignaled: o.wr.Flags&verbs.SendSignaled == 0,
 			seenFence: o.fenced && o.wr.Flags&verbs.SendFence != 0,
 		} {
 			if there {
-				f.seen[s]++
+				f.w.seen[s]++
 			}
 		}
 		if o.wr.Opcode == verbs.WRSend || o.wr.Opcode == verbs.WRSendImm || o.wr.Opcode == verbs.WRWriteImm {
@@ -132,13 +140,12 @@ func (f *flow) post() {
 }
 
 // done reports whether all is posted, finished and received.
-func (f *flow) done() bool { return f.left == 0 && len(f.ops) == 0 && len(f.expect) == 0 }
+func (f *flow) done() bool { return f.plan.left() == 0 && len(f.ops) == 0 && len(f.expect) == 0 }
 
 // draw makes a random request.
 func (f *flow) draw() *op {
-	r := f.rng
-	o := &op{id: f.next, n: f.length()}
-	f.next++
+	x, r := f.plan.next()
+	o := &op{id: uint64(x.item), n: min(x.n, length(r, f.w.size))}
 	w := &o.wr
 	w.ID, w.RKey = o.id, f.to.mr.RKey()
 	o.fenced = f.fenced
@@ -146,7 +153,7 @@ func (f *flow) draw() *op {
 		w.Flags |= verbs.SendFence
 	}
 	f.fenced = false
-	if r.IntN(3) > 0 || f.left == 1 || len(f.ops) == f.room-1 { // else nobody would hear that the rest is done
+	if r.IntN(3) > 0 || f.plan.left() == 0 || len(f.ops) == f.room-1 { // else nobody would hear that the rest is done
 		w.Flags |= verbs.SendSignaled
 	}
 	kinds := []verbs.WROpcode{verbs.WRSend, verbs.WRSendImm, verbs.WRWrite, verbs.WRWrite, verbs.WRWriteImm, verbs.WRRead, verbs.WRRead, verbs.WRFetchAdd, verbs.WRCmpSwap}
@@ -156,30 +163,31 @@ func (f *flow) draw() *op {
 	}
 	switch w.Opcode {
 	case verbs.WRWrite, verbs.WRWriteImm:
-		o.remote = writeAt + r.IntN(maxLen-o.n+1)
+		o.remote = writeAt + r.IntN(f.w.size-o.n+1)
 	case verbs.WRRead:
-		o.remote = readAt + r.IntN(maxLen-o.n+1)
+		o.remote = f.w.readAt() + r.IntN(f.w.size-o.n+1)
 		if r.IntN(3) == 0 { // what was written; later writes must not overtake it
-			o.remote = writeAt + r.IntN(maxLen-o.n+1)
+			o.remote = writeAt + r.IntN(f.w.size-o.n+1)
 			f.fenced = true
 		}
 	case verbs.WRFetchAdd, verbs.WRCmpSwap:
-		o.n, o.remote = 8, wordsAt+8*r.IntN(words)
+		o.n, o.remote = 8, f.w.wordsAt()+8*r.IntN(words)
 		w.CompareAdd, w.Swap = r.Uint64N(3), r.Uint64N(3)
 	}
 	w.Imm = r.Uint32()
 	w.RemoteAddr = f.to.mr.Addr() + uint64(o.remote)
-	mr, err := f.from.pd.AllocMR(o.n+2*guard, verbs.AccessLocalWrite)
+	f.plan.post(x, o.n, max(1, (o.n+f.mtu-1)/f.mtu), w.Opcode)
+	mr, err := f.from.pd.RegMR(f.w.mem.get(o.n+2*guard), verbs.AccessLocalWrite)
 	require.NoError(f.t, err)
 	o.local = mr
 	fillRandom(r, mr.Bytes())
-	o.data = bytes.Clone(mr.Bytes())
+	o.data = f.w.mem.clone(mr.Bytes())
 	w.SGL = pieces(r, mr, o.n, verbs.MaxSGE)
 	if sends := w.Opcode <= verbs.WRSendImm; sends && o.n <= 64 && r.IntN(2) == 0 {
 		w.Flags |= verbs.SendInline
 		w.Inline, w.SGL = bytes.Clone(mr.Bytes()[guard:guard+o.n]), nil
 		clear(mr.Bytes()) // inline data was copied
-		o.data = bytes.Clone(mr.Bytes())
+		clear(o.data)
 		copy(o.data[guard:], w.Inline)
 		copy(mr.Bytes(), o.data)
 	}
@@ -194,11 +202,11 @@ func (f *flow) finished(o *op) {
 	case verbs.WRWrite, verbs.WRWriteImm:
 		copy(at, o.data[guard:guard+o.n])
 	case verbs.WRRead:
-		f.same(fmt.Sprintf("READ %d of %d octets at %d", o.id, o.n, o.remote), at[:o.n], got)
+		f.same("result", o, at[:o.n], got)
 		copy(o.data[guard:], got)
 	case verbs.WRFetchAdd, verbs.WRCmpSwap:
 		old := native(at)
-		f.same(fmt.Sprintf("%v %d", o.wr.Opcode, o.id), at[:8], got)
+		f.same("result", o, at[:8], got)
 		copy(o.data[guard:], got)
 		if o.wr.Opcode == verbs.WRFetchAdd {
 			putNative(at, old+o.wr.CompareAdd)
@@ -206,17 +214,17 @@ func (f *flow) finished(o *op) {
 			putNative(at, o.wr.Swap)
 		}
 	}
-	f.same(fmt.Sprintf("local memory of %v %d", o.wr.Opcode, o.id), o.data, local)
+	f.same("local memory", o, o.data, local)
 	require.NoError(f.t, o.local.Deregister())
+	f.w.mem.put(local)
 }
 
-func (f *flow) same(what string, want, got []byte) {
+func (f *flow) same(what string, o *op, want, got []byte) {
 	if !bytes.Equal(want, got) {
-		i := 0
-		for want[i] == got[i] {
-			i++
+		if o != nil {
+			what = fmt.Sprintf("%s of %v %d.%d, at %d of the other side's memory", what, o.wr.Opcode, f.plan.id, o.id, o.remote)
 		}
-		f.t.Fatalf("%s: differs from octet %d of %d on, at %v", what, i, len(want), f.from.node.sim.Now())
+		f.t.Fatalf("%s: %s, at %v", what, octets(want, got), f.w.s.Now())
 	}
 }
 
@@ -253,7 +261,7 @@ func (p *peer) received(c *verbs.WC) {
 	if o.wr.Opcode == verbs.WRWriteImm {
 		n = 0
 	}
-	f.same(fmt.Sprintf("SEND %d", o.id), o.data[guard:guard+n], mr.Bytes()[guard:guard+n])
+	f.same("what was received", o, o.data[guard:guard+n], mr.Bytes()[guard:guard+n])
 	p.bufs.clean(mr, n)
 }
 
@@ -296,7 +304,7 @@ func native(b []byte) uint64 { return leUint64(b) }
 
 // connected makes a reliable connection with flows both ways.
 func connected(w *world, a, b *host, requests int) {
-	x, y := newPeer(a, w.rng), newPeer(b, w.rng)
+	x, y := newPeer(w, a), newPeer(w, b)
 	c := Conn{GID: w.rng.IntN(2), PSN: 0xfffff0 + uint32(w.rng.IntN(16)), Options: verbs.DefaultConnectOptions()}
 	c.Options.PathMTU = min(a.mtu(), []verbs.MTU{256, 1024, 4096}[w.rng.IntN(3)])
 	c.Options.MaxRdAtomic = 1 + w.rng.IntN(8)
@@ -304,12 +312,8 @@ func connected(w *world, a, b *host, requests int) {
 	c.Options.FlowControl = w.s.cfg.Seed&4 != 0
 	c.Options.MinRNRTimer = uint8(1 + w.rng.IntN(14))
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
-	for _, f := range []*flow{newFlow(w.t, x, y, w.rng, requests), newFlow(w.t, y, x, w.rng, requests)} {
-		f.seen = w.seen
-		if w.rng.IntN(4) == 0 { // more than are taken at once
-			f.atomics, f.room = true, 12
-		}
-	}
+	newFlow(w, x, y, &c, requests)
+	newFlow(w, y, x, &c, requests)
 	observe(w, x, y, &c)
 	w.add(a, x.qp, x)
 	w.add(b, y.qp, y)
@@ -325,7 +329,7 @@ func (p *peer) supply() { p.postRecvs() }
 func (p *peer) finished() bool { return p.out.done() }
 
 func (p *peer) verify() {
-	p.in.same("memory that the peer used", p.in.model, p.mr.Bytes())
+	p.in.same("memory that the peer used", nil, p.in.model, p.mr.Bytes())
 }
 
 func (p *peer) empty() {
@@ -336,17 +340,15 @@ func (p *peer) empty() {
 
 func (p *peer) String() string {
 	a, _ := p.qp.Query()
-	return fmt.Sprintf("RC QP %#x %v: %d to post, %d outstanding, %d to be received", p.qp.QPN(), a.State, p.out.left, len(p.out.ops), len(p.out.expect))
+	return fmt.Sprintf("RC QP %#x %v: %d to post, %d outstanding, %d to be received", p.qp.QPN(), a.State, p.out.plan.left(), len(p.out.ops), len(p.out.expect))
 }
-
-// dupFaults lose nothing.
-const dupFaults = "tx dup 3%"
 
 // TestWorkload: over any network every request of reliable connections finishes
 // once and in order, bytes arrive intact, atomics are carried out once, and
 // nothing else of anybody's memory changes. Every other seed has shared receive
 // queues.
 func TestWorkload(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		cfg  Config
@@ -359,15 +361,19 @@ func TestWorkload(t *testing.T) {
 		{"drop", Config{Faults: "drop 1%"}},
 		{"answers", Config{Faults: "rx drop 3% opcode=RC_ACK; rx drop 3% opcode=RC_READ_RESP_*; rx drop 5% opcode=RC_ATOMIC_ACK"}},
 		{"atomics", Config{Faults: "rx drop 20% opcode=RC_ATOMIC_ACK"}},
-		{"dup", Config{Faults: dupFaults}},
+		{"dup", Config{Faults: "tx dup 3%"}},
 		{"reorder", Config{Faults: "tx reorder 2% by=3"}},
 		{"delay", Config{Faults: "rx delay 1us..300us 5%"}},
 		{"corrupt", Config{Faults: "tx corrupt 1%"}},
+		{"cuts", Config{Faults: "cut 500us..90ms; tx cut 200ms..250ms"}},
 		{"everything", Config{Faults: "drop 0.5%; tx dup 1%; tx reorder 1% by=5; rx corrupt 0.5%; rx delay 1us..1ms 1%; cut 2ms..30ms"}},
 	} {
 		seeds(t, c.name, c.cfg, func(w *world) {
 			for i := range w.hosts {
-				connected(w, w.hosts[i], w.hosts[(i+1)%len(w.hosts)], 40)
+				n := 1 + w.rng.IntN(3)
+				for range n {
+					connected(w, w.hosts[i], w.hosts[(i+1)%len(w.hosts)], 40/n)
+				}
 			}
 		})
 	}

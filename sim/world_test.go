@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,22 +17,34 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "run the workload with this seed only")
-	leastFlag = flag.Uint64("least", 0, "fail if something that shows a rule was seen fewer times")
-	runsFlag  = flag.Int("runs", 3, "seeds of the workload for each network")
+	replayFlag = flag.String("replay", "", "run this scenario only, as a failed run printed it, and tell what happens")
+	shrinkFlag = flag.Duration("shrink", time.Minute, "how long to look for less that fails in the same way")
+	seedFlag   = flag.Uint64("seed", 0, "run the workload with this seed only")
+	leastFlag  = flag.Uint64("least", 0, "fail if something that shows a rule was seen fewer times")
+	runsFlag   = flag.Int("runs", 3, "seeds of the workload for each network")
 )
 
 // world is a network with programs on it.
 type world struct {
-	t     *testing.T
+	t     tester
+	c     scenario
 	s     *Sim
-	rng   *rand.Rand
+	rng   *rand.Rand // for what is drawn before the start
+	mem   *memory
+	size  int // of the longest message
+	plans []*plan
+	carry map[bth.QPN]carrier
 	hosts []*host
 	ends  []end
 	qps   map[*host][]*verbs.QP
 	arriv map[arrival]func(p Packet, h *bth.Packet)
 	seen  map[sight]uint64
 	stop  bool
+
+	record bool  // write down
+	hits   []hit // what rules do
+	passes func(key)
+	log    func(string, ...any)
 
 	refuses bool // queue pairs fail, and what follows is dropped
 }
@@ -59,38 +72,101 @@ func (w *world) add(h *host, q *verbs.QP, e end) {
 }
 
 // seeds runs programs, which start makes, on a network for each seed. Odd seeds
-// have two shards, every other pair of seeds shared receive queues.
+// have more than one shard, every other pair of seeds shared receive queues.
 func seeds(t *testing.T, name string, cfg Config, start func(*world)) {
 	t.Run(name, func(t *testing.T) {
+		if *replayFlag != "" {
+			replay(t, cfg, start)
+			return
+		}
 		t.Parallel()
 		first, n := uint64(1), *runsFlag
 		if *seedFlag != 0 {
 			first, n = *seedFlag, 1
 		}
 		for seed := first; seed < first+uint64(n); seed++ {
-			cfg := cfg
-			cfg.Seed = seed
-			run(t, cfg, start)
+			c := scenario{name: t.Name(), seed: seed}
+			w, v := play(cfg, c, start, &trial{}, false)
+			covered.add(w, v != nil)
+			if v != nil {
+				explain(t, cfg, c, v, start)
+			}
 		}
 	})
 }
 
-func run(t *testing.T, cfg Config, start func(*world)) {
-	t.Logf("go test ./sim -run '%s' -seed %d", t.Name(), cfg.Seed)
-	w := &world{t: t, seen: map[sight]uint64{}, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), qps: map[*host][]*verbs.QP{}, arriv: map[arrival]func(Packet, *bth.Packet){}}
+// explain fails the test and tells how to see the violation again, with as
+// little around it as can be found out in time.
+func explain(t *testing.T, cfg Config, c scenario, v *violation, start func(*world)) {
+	again := func(flags string) string {
+		return fmt.Sprintf("go test ./sim -run '%s$' %s", strings.ReplaceAll(t.Name(), "/", "$/"), flags)
+	}
+	t.Logf("violation with seed %d, faults %q: %v\n%s", c.seed, cfg.Faults, v, again(fmt.Sprintf("-seed %d", c.seed)))
+	small, ok := shrunk(cfg, c, start, *shrinkFlag)
+	if !ok {
+		t.Fatal("it does not come again with the same requests and the faults that happened")
+	}
+	t.Fatalf("shrunk to %d requests and %d faults:\n%s", len(small.picks), len(small.hits), again("-replay '"+small.String()+"'"))
+}
+
+// replay runs the scenario of the flag, if it is one of this test, and tells
+// what happens.
+func replay(t *testing.T, cfg Config, start func(*world)) {
+	c, err := parseScenario(*replayFlag)
+	require.NoError(t, err)
+	if c.name != t.Name() {
+		return
+	}
+	if _, v := play(cfg, c, start, &trial{tell: true}, false); v != nil {
+		t.Fatal(v)
+	}
+}
+
+// play runs a scenario, and returns what it finds wrong. To record is to write
+// down which packets the network's rules hit.
+func play(cfg Config, c scenario, start func(*world), t *trial, record bool) (*world, *violation) {
+	cfg.Seed = c.seed
+	c.faults = make(map[key]fault.Decision, len(c.hits))
+	for _, h := range c.hits {
+		c.faults[h.key] = h.do
+	}
+	w := &world{
+		t: t, c: c, record: record, seen: map[sight]uint64{}, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), mem: takeMemory(), size: maxLen,
+		qps: map[*host][]*verbs.QP{}, arriv: map[arrival]func(Packet, *bth.Packet){}, carry: map[bth.QPN]carrier{},
+	}
+	if t.tell {
+		w.log = t.Logf
+	}
+	v := try(func() { w.run(cfg, start) })
+	w.tally()
+	if w.s != nil {
+		w.s.Close()
+	}
+	w.mem.giveBack()
+	return w, v
+}
+
+func (w *world) run(cfg Config, start func(*world)) {
+	t := w.t
 	var err error
 	w.s, err = New(cfg)
 	require.NoError(t, err)
-	defer w.s.Close()
-	done := false
-	defer func() { covered.add(w, !done) }()
 	for range 2 + w.rng.IntN(2) {
-		n, err := w.s.Add(NodeConfig{Shards: 1 + int(cfg.Seed%2)})
+		nc := NodeConfig{Shards: 1}
+		if cfg.Seed%2 == 1 {
+			nc.Shards += 1 + w.rng.IntN(3)
+		}
+		if w.c.exact || w.record && cfg.Faults != "" {
+			x := &exact{w: w, seen: map[key]int{}}
+			if !w.c.exact {
+				x.rules = fault.NewInjector(cfg.Seed+uint64(len(w.hosts))<<16, 0, w.s.rules)
+			}
+			nc.Judge = x
+		}
+		n, err := w.s.Add(nc)
 		require.NoError(t, err)
-		h := newHost(t, n, w.rng, cfg.Seed&2 != 0)
-		h.seen = w.seen
 		n.OnStep = w.work
-		w.hosts = append(w.hosts, h)
+		w.hosts = append(w.hosts, newHost(w, n, cfg.Seed&2 != 0))
 	}
 	w.s.Watch(w.watch)
 	start(w)
@@ -98,9 +174,10 @@ func run(t *testing.T, cfg Config, start func(*world)) {
 	w.work()
 	if !w.s.RunUntil(w.finished, time.Minute) {
 		for _, e := range w.ends {
-			t.Log(e)
+			if !e.finished() {
+				t.Fatalf("not finished at %v: %v", w.s.Now(), e)
+			}
 		}
-		t.Fatalf("not finished at %v", w.s.Now())
 	}
 	w.stop = true
 	w.s.Run(w.s.Now() + time.Second) // late packets must do no harm
@@ -115,7 +192,25 @@ func run(t *testing.T, cfg Config, start func(*world)) {
 	for _, e := range w.ends {
 		e.empty()
 	}
-	done = true
+}
+
+// tally adds what counters show to what was seen.
+func (w *world) tally() {
+	for _, h := range w.hosts {
+		m, err := h.node.Ctx.Counters()
+		if err != nil {
+			continue // its device failed
+		}
+		for name, s := range counted {
+			w.seen[s] += m[name]
+		}
+	}
+}
+
+func (w *world) logf(format string, args ...any) {
+	if w.log != nil {
+		w.log(format, args...)
+	}
 }
 
 // see has a function called for every whole packet that reaches a queue pair.
@@ -194,7 +289,7 @@ func (w *world) watch(p Packet) {
 // that reached one is broken, as that counts, or reached its queue pair.
 func (w *world) account() {
 	c := w.s.Counts()
-	var sent, rcvd, short, again uint64
+	var sent, rcvd, short, again, broken uint64
 	for _, h := range w.hosts {
 		m, err := h.node.Ctx.Counters()
 		require.NoError(w.t, err)
@@ -202,6 +297,7 @@ func (w *world) account() {
 		rcvd += m["link_rx_packets"]
 		short += m["link_tx_short"]
 		again += m["completer_retry_err"]
+		broken += h.broken
 		require.Equal(w.t, h.broken, m["icrc_error"]+m["icrc_id_window"], "broken packets of %s", h.node.Addr)
 		for _, r := range []trace.Reason{
 			trace.DropShort, trace.DropOpcode, trace.DropTVer, trace.DropQPN, trace.DropClass, trace.DropState, trace.DropAddress,
@@ -213,12 +309,12 @@ func (w *world) account() {
 		}
 		require.Equal(w.t, m["link_rx_packets"]+m["hairpin_pkts"], h.broken+m["rcvd_pkts"]+m["bad_qkey"]+m[trace.DropState.String()], "packets of %s", h.node.Addr)
 	}
-	if !w.refuses && (w.s.cfg.Faults == "" || w.s.cfg.Faults == dupFaults) {
-		require.Zero(w.t, again, "requests sent again, though nothing was lost")
+	if trouble := c.Lost + broken + c.Held; !w.refuses && again > trouble {
+		w.t.Fatalf("%d times requests were sent again, though only %d packets were lost, %d broken and %d held", again, c.Lost, broken, c.Held)
 	}
-	require.Equal(w.t, Counts{Sent: sent, Copied: c.Copied, Lost: c.Lost, Arrived: sent + c.Copied - c.Lost}, c)
+	require.Equal(w.t, Counts{Sent: sent, Copied: c.Copied, Lost: c.Lost, Held: c.Held, Arrived: sent + c.Copied - c.Lost}, c)
 	require.Equal(w.t, c.Arrived, rcvd)
-	require.Equal(w.t, w.s.cfg.Queue > 0, short > 0, "ports that took less than was offered")
+	require.True(w.t, w.c.exact || w.s.cfg.Queue > 0 == (short > 0), "ports that took less than was offered")
 }
 
 // octets says where two runs of octets differ.

@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorxe/gorxe/link/fault"
+)
+
+// scenario is one run: all that the seed draws on the network of a test, or a
+// part of the requests, and of the faults that happened.
+type scenario struct {
+	name  string
+	seed  uint64
+	picks []pick // to post
+	hits  []hit  // in place of the network's rules
+	exact bool   // without it no picks are all there are, and hits do not count
+
+	faults map[key]fault.Decision // hits
+}
+
+// String is the scenario as -replay takes it.
+func (c *scenario) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d", c.name, c.seed)
+	for _, p := range c.picks {
+		fmt.Fprintf(&b, " %d.%d:%d", p.plan, p.item, p.n)
+	}
+	if c.exact {
+		b.WriteString(" faults")
+		for _, h := range c.hits {
+			b.WriteString(" " + h.String())
+		}
+	}
+	return b.String()
+}
+
+func parseScenario(s string) (c scenario, err error) {
+	f := strings.Fields(s)
+	if len(f) < 2 {
+		return c, fmt.Errorf("scenario %q: want the name of a test and a seed", s)
+	}
+	c.name = f[0]
+	if c.seed, err = strconv.ParseUint(f[1], 0, 64); err != nil {
+		return c, fmt.Errorf("scenario %q: seed: %w", s, err)
+	}
+	for _, w := range f[2:] {
+		switch {
+		case w == "faults":
+			c.exact = true
+		case c.exact:
+			h, err := parseHit(w)
+			if err != nil {
+				return c, fmt.Errorf("scenario: fault %w", err)
+			}
+			c.hits = append(c.hits, h)
+		default:
+			var p pick
+			if _, err := fmt.Sscanf(w, "%d.%d:%d", &p.plan, &p.item, &p.n); err != nil {
+				return c, fmt.Errorf("scenario: request %q: %w", w, err)
+			}
+			c.picks = append(c.picks, p)
+		}
+	}
+	return c, nil
+}
+
+// shrunk returns a scenario that violates the same as c and has little in it:
+// few faults, few requests, and those short. It takes about as long as it may.
+func shrunk(cfg Config, c scenario, start func(*world), limit time.Duration) (_ scenario, ok bool) {
+	end := time.Now().Add(limit)
+	w, v := play(cfg, c, start, &trial{}, true)
+	if v == nil {
+		return c, false
+	}
+	fails := func(c scenario) bool {
+		if time.Now().After(end) {
+			return false
+		}
+		_, x := play(cfg, c, start, &trial{}, false)
+		return x != nil && x.at == v.at
+	}
+	all := c
+	all.exact, all.hits, all.picks = true, w.hits, []pick{}
+	for _, p := range w.plans {
+		all.picks = append(all.picks, p.posted...)
+		all.picks = append(all.picks, p.picks...)
+	}
+	if !fails(all) {
+		return c, false // the faults that happened are not what does it
+	}
+	c = all
+	for before := ""; before != c.String() && time.Now().Before(end); {
+		before = c.String()
+		c.hits = Shrink(c.hits, func(hits []hit) bool { d := c; d.hits = hits; return fails(d) })
+		c.picks = Shrink(c.picks, func(picks []pick) bool { d := c; d.picks = picks; return fails(d) })
+		for i := range c.picks {
+			for _, n := range []int{0, 8, 1, 100, 1000, c.picks[i].n / 2} {
+				d := c
+				d.picks = append([]pick{}, c.picks...)
+				d.picks[i].n = n
+				if n < c.picks[i].n && fails(d) {
+					c = d
+					break
+				}
+			}
+		}
+	}
+	return c, true
+}
