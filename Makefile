@@ -69,14 +69,14 @@ bench: ## gorxe beside iperf3, UCX and qperf between two namespaces: ratios, and
 	$(GO) run ./bench $(BENCH)
 
 .PHONY: sim
-sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (SEEDS=40): what rules they exercised, and a verdict
+sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (SEEDS=40): what rules they exercised, and a verdict; SIM='-replay ...'
 	mkdir -p out
 	$(GO) test -c -o out/sim.test ./sim
-	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0)
+	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0) $(SIM)
 
 .PHONY: soak
-soak: ## what takes longer than CI may: 480 seeds of each simulated network, a minute for each fuzz target, every interop case
-	$(MAKE) sim SEEDS=480 LEAST=1000
+soak: ## what takes longer than CI may: 560 seeds of each simulated network, a minute for each fuzz target, every interop case
+	$(MAKE) sim SEEDS=560 LEAST=1000
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) interop
 
