@@ -35,17 +35,18 @@ var house = map[string]rule{
 	"cm":                   {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
 
 	// Links, and what knows the host.
-	"link":                {imports: []string{"wire", "bth", "trace"}},
-	"link/mem":            {imports: []string{"link", "wire", "bth", "trace"}},
-	"link/mem/memtest":    {imports: []string{"link/mem", "link", "wire", "bth", "trace"}}, // what tests of links share
-	"link/internal/udptx": {imports: []string{"link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
-	"link/udp":            {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
-	"link/packet":         {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
-	"link/xdp":            {imports: []string{"link", "wire", "bth", "trace", "internal/sys"}},
-	"link/fault":          {imports: []string{"link", "wire", "bth", "trace"}},
-	"link/tap":            {imports: []string{"link", "wire", "bth", "trace"}},
-	"internal/hostnet":    {imports: []string{"trace"}},
-	"internal/testbed":    {imports: []string{"internal/sys"}},
+	"link":                   {imports: []string{"wire", "bth", "trace"}},
+	"link/mem":               {imports: []string{"link", "wire", "bth", "trace"}},
+	"link/mem/memtest":       {imports: []string{"link/mem", "link", "wire", "bth", "trace"}}, // what tests of links share
+	"link/internal/udptx":    {imports: []string{"link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/internal/linktest": {imports: []string{"link", "wire", "bth", "trace", "internal/testbed"}}, // what tests of links share
+	"link/udp":               {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/packet":            {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/xdp":               {imports: []string{"link/internal/udptx", "link", "wire", "bth", "trace", "internal/sys", "internal/hostnet"}},
+	"link/fault":             {imports: []string{"link", "wire", "bth", "trace"}},
+	"link/tap":               {imports: []string{"link", "wire", "bth", "trace"}},
+	"internal/hostnet":       {imports: []string{"trace"}},
+	"internal/testbed":       {imports: []string{"internal/sys"}},
 
 	// The device, and another process's way in to it.
 	"nic":     {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
@@ -87,7 +88,7 @@ var house = map[string]rule{
 // thirdParty says who may import what was not written here; everything else
 // uses the standard library alone. Tests may also use testOnly.
 var thirdParty = map[string][]string{
-	"golang.org/x/sys":                        {"internal/sys", "internal/hostnet", "internal/testbed", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
+	"golang.org/x/sys":                        {"internal/sys", "internal/hostnet", "internal/testbed", "link/udp", "link/packet", "link/xdp", "link/internal/udptx", "link/internal/linktest"},
 	"golang.org/x/net":                        {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
 	"github.com/vishvananda/netlink":          {"internal/hostnet", "internal/testbed"},
 	"github.com/vishvananda/netns":            {"internal/hostnet", "internal/testbed"},

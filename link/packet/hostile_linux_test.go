@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -24,7 +24,7 @@ import (
 func TestBadFrames(t *testing.T) {
 	p := testbed.NewPair(t, 1500)
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
-	j := newInjector(t, p.A)
+	j := linktest.NewInjector(t, p.A)
 	b4 := burst(a, flow(t, a, testbed.A4, testbed.B4), 0x11, 1, 40)
 	b6 := burst(a, flow(t, a, testbed.A6, testbed.B6), 0x11, 1, 40)
 	ip4 := func(f []byte) wire.IPv4 { return wire.IPv4(f[14:]) }
@@ -61,7 +61,7 @@ func TestBadFrames(t *testing.T) {
 		}, trace.DropFragment},
 	} {
 		before := b.Reasons()
-		j.send(c.change(frame(c.burst)))
+		j.Send(c.change(linktest.Frame(c.burst)))
 		send(t, a, c.burst)
 		match(t, receive(t, b, 1), c.burst)
 		want := before
@@ -73,7 +73,7 @@ func TestBadFrames(t *testing.T) {
 
 	// Any single bit from the source address to the pad.
 	for _, bu := range []*wire.Burst{b4, b6} {
-		good := frame(bu)
+		good := linktest.Frame(bu)
 		first := len(good) - len(bu.AppendSegment(nil, 0))
 		for at := first; at < len(good); at += 3 {
 			if at == first+4 {
@@ -81,13 +81,13 @@ func TestBadFrames(t *testing.T) {
 			}
 			f := bytes.Clone(good)
 			f[at] ^= 1 << (at % 8)
-			j.send(f)
+			j.Send(f)
 			d := receive(t, b, 1)[0]
 			if r := wire.NewVerifier().Check(0, &d, 0); r != trace.DropICRC {
 				t.Errorf("octet %d: %v", at, r)
 			}
 		}
-		j.send(good)
+		j.Send(good)
 		match(t, receive(t, b, 1), bu) // the frame itself was right
 	}
 	if b.Stats().RxInvalid != 8 {
@@ -103,26 +103,26 @@ func TestOthersFrames(t *testing.T) {
 	p.B.AddAddr(netip.PrefixFrom(other, 24)) // the host's, not the link's
 	a := openOne(t, p.A, testbed.Iface)
 	b := openOn(t, p.B, Config{Interface: testbed.Iface, Addrs: []netip.Addr{testbed.B4, testbed.B6}})[0]
-	j := newInjector(t, p.A)
-	for _, f := range families {
-		bu := burst(a, flow(t, a, f.a, f.b), 0x11, 1, 40)
+	j := linktest.NewInjector(t, p.A)
+	for _, f := range linktest.Families {
+		bu := burst(a, flow(t, a, f.A, f.B), 0x11, 1, 40)
 
-		plain := listenUDP(t, p.A, netip.AddrPortFrom(f.a, wire.Port-1))
-		if _, err := plain.WriteToUDPAddrPort(make([]byte, 64), netip.AddrPortFrom(f.b, wire.Port-1)); err != nil {
+		plain := listenUDP(t, p.A, netip.AddrPortFrom(f.A, wire.Port-1))
+		if _, err := plain.WriteToUDPAddrPort(make([]byte, 64), netip.AddrPortFrom(f.B, wire.Port-1)); err != nil {
 			t.Fatal(err)
 		}
-		j.send(tag(frame(bu), 7))
-		otherMAC := frame(bu)
+		j.Send(linktest.Tag(linktest.Frame(bu), 7))
+		otherMAC := linktest.Frame(bu)
 		wire.Ethernet(otherMAC).SetDst([6]byte{2, 9, 9, 9, 9, 9})
-		j.send(otherMAC)
-		if f.a.Is4() {
-			later := frame(bu)
+		j.Send(otherMAC)
+		if f.A.Is4() {
+			later := linktest.Frame(bu)
 			wire.IPv4(later[14:]).SetFlagsOffset(5)
 			wire.IPv4(later[14:]).SetChecksum()
-			j.send(later)
-			send(t, a, burst(a, flow(t, a, f.a, other), 0x11, 1, 40))
+			j.Send(later)
+			send(t, a, burst(a, flow(t, a, f.A, other), 0x11, 1, 40))
 		}
-		j.send(tag(frame(bu), 0xa000)) // VLAN 0 is ours
+		j.Send(linktest.Tag(linktest.Frame(bu), 0xa000)) // VLAN 0 is ours
 
 		send(t, a, bu)
 		match(t, receive(t, b, 2), bu, bu)
@@ -132,18 +132,13 @@ func TestOthersFrames(t *testing.T) {
 	}
 }
 
-// tag puts an 802.1Q tag into a frame.
-func tag(f []byte, tci uint16) []byte {
-	return slices.Concat(f[:12], be16(wire.EtherTypeVLAN), be16(tci), f[12:])
-}
-
 // TestQuiet: while the link is open the stack answers nothing; once it is
 // closed it does again, so the test can tell.
 func TestQuiet(t *testing.T) {
 	p := testbed.NewPair(t, 1500)
 	b := openOne(t, p.B, testbed.Iface)
-	for _, f := range families {
-		c := dial(t, p.A, f.b)
+	for _, f := range linktest.Families {
+		c := dial(t, p.A, f.B)
 		for range 3 {
 			if _, err := c.Write(make([]byte, 64)); err != nil {
 				t.Fatal(err)
@@ -155,14 +150,14 @@ func TestQuiet(t *testing.T) {
 		t.Errorf("%d ICMP unreachables were sent", n)
 	}
 	b.Close()
-	for _, f := range families {
-		c := dial(t, p.A, f.b)
+	for _, f := range linktest.Families {
+		c := dial(t, p.A, f.B)
 		if _, err := c.Write(make([]byte, 64)); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(linktest.Patience))
 		if _, err := c.Read(make([]byte, 64)); err == nil || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: a closed link's port does not refuse: %v", f.name, err)
+			t.Errorf("%s: a closed link's port does not refuse: %v", f.Name, err)
 		}
 	}
 	if n := unreachables(t, p.B); n != 2 {
@@ -235,7 +230,7 @@ func TestOverflow(t *testing.T) {
 	}
 	ds := make([]wire.Datagram, 8)
 	var got uint64
-	for end := time.Now().Add(patience); got+b.Stats().RxDropped < sent; {
+	for end := time.Now().Add(linktest.Patience); got+b.Stats().RxDropped < sent; {
 		n, err := b.Recv(ds)
 		if err != nil {
 			t.Fatal(err)
@@ -257,8 +252,8 @@ func TestDownAndUp(t *testing.T) {
 	p := testbed.NewPair(t, 1500)
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
 	for range 2 {
-		for _, f := range families {
-			bu := burst(a, flow(t, a, f.a, f.b), 0x11, 3, 1024)
+		for _, f := range linktest.Families {
+			bu := burst(a, flow(t, a, f.A, f.B), 0x11, 3, 1024)
 			send(t, a, bu)
 			match(t, receive(t, b, 3), bu)
 		}
@@ -283,7 +278,7 @@ func TestDownAndUp(t *testing.T) {
 // peer's return a little later.
 func waitCarrier(t *testing.T, h *testbed.Host) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(linktest.Patience); ; time.Sleep(time.Millisecond) {
 		out := h.Tool("ip", "-o", "link", "show", h.Iface)
 		if strings.Contains(out, "state UP") {
 			return

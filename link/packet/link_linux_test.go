@@ -5,28 +5,21 @@ import (
 	"testing"
 
 	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
 	"github.com/gorxe/gorxe/wire"
 )
-
-type family struct {
-	name string
-	a, b netip.Addr
-}
-
-// families are the two address pairs of a testbed pair.
-var families = []family{{"IPv4", testbed.A4, testbed.B4}, {"IPv6", testbed.A6, testbed.B6}}
 
 // TestSuperPackets: bursts arrive whole with their segment size, whatever
 // their shape, in both directions.
 func TestSuperPackets(t *testing.T) {
 	p := testbed.NewPair(t, 9000)
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
-	for _, f := range families {
-		t.Run(f.name, func(t *testing.T) {
+	for _, f := range linktest.Families {
+		t.Run(f.Name, func(t *testing.T) {
 			for _, dir := range []struct {
 				from, to node
 				src, dst netip.Addr
-			}{{a, b, f.a, f.b}, {b, a, f.b, f.a}} {
+			}{{a, b, f.A, f.B}, {b, a, f.B, f.A}} {
 				fl := flow(t, dir.from, dir.src, dir.dst)
 				var bs []*wire.Burst
 				for _, s := range [][2]int{{1, 0}, {1, 4096}, {15, 4096}, {60, 1024}, {2, 21}, {64, 8}} {
@@ -47,7 +40,7 @@ func TestSuperPackets(t *testing.T) {
 					if bs[i].Len() == 1 {
 						want = 0
 					}
-					if d.SegLen != want || d.ID != 0 || f.a.Is4() && d.Flags != wire.FlagDF {
+					if d.SegLen != want || d.ID != 0 || f.A.Is4() && d.Flags != wire.FlagDF {
 						t.Errorf("burst %d: segment size %d, want %d; ID %d flags %#x", i, d.SegLen, want, d.ID, d.Flags)
 					}
 				}
@@ -69,8 +62,8 @@ func TestSegmentedWire(t *testing.T) {
 			p.A.Tool("ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
 			p.B.Tool("ethtool", "-K", testbed.Iface, "gro", gro, "rx-udp-gro-forwarding", gro)
 			a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
-			for _, f := range families {
-				fl := flow(t, a, f.a, f.b)
+			for _, f := range linktest.Families {
+				fl := flow(t, a, f.A, f.B)
 				bs := []*wire.Burst{burst(a, fl, 0x11, 15, 4096), burst(a, fl, 0x11, 60, 1024)}
 				send(t, a, bs...)
 				got := receive(t, b, 75)
@@ -83,8 +76,8 @@ func TestSegmentedWire(t *testing.T) {
 					if i >= 15 {
 						id -= 15
 					}
-					if d.SegLen != 0 || f.a.Is4() && d.ID != id {
-						t.Errorf("%s packet %d: segment size %d, ID %d, want %d", f.name, i, d.SegLen, d.ID, id)
+					if d.SegLen != 0 || f.A.Is4() && d.ID != id {
+						t.Errorf("%s packet %d: segment size %d, ID %d, want %d", f.Name, i, d.SegLen, d.ID, id)
 					}
 				}
 			}
@@ -125,8 +118,8 @@ func TestPriorityTag(t *testing.T) {
 	p := testbed.NewPair(t, 1500)
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
 	bu := burst(a, flow(t, a, testbed.A4, testbed.B4), 0x11, 5, 1024)
-	f := tag(frame(bu), 0xa000)
-	newInjector(t, p.A).sendRun(f, wire.EthernetLen+wire.VLANLen+wire.IPv4Len, bu.SegLen())
+	f := linktest.Tag(linktest.Frame(bu), 0xa000)
+	linktest.NewInjector(t, p.A).SendRun(f, wire.EthernetLen+wire.VLANLen+wire.IPv4Len, bu.SegLen())
 	match(t, receive(t, b, 5), bu)
 }
 
@@ -139,8 +132,8 @@ func TestShards(t *testing.T) {
 	if len(bs) != 4 {
 		t.Fatalf("%d links", len(bs))
 	}
-	for _, f := range families {
-		fl := flow(t, a, f.a, f.b)
+	for _, f := range linktest.Families {
+		fl := flow(t, a, f.A, f.B)
 		for qpn := uint32(0xabcde0); qpn < 0xabcdf0; qpn++ {
 			b := burst(a, fl, qpn, 5, 1024)
 			send(t, a, b)
@@ -197,8 +190,8 @@ func TestNoAllocations(t *testing.T) {
 	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
 	const runs = 10
 	joinGroup(t, group4, b)
-	for _, f := range append(families, family{"group", testbed.A4, group4}) {
-		bu := burst(a, flow(t, a, f.a, f.b), 0x11, 4, 1024)
+	for _, f := range append(linktest.Families, linktest.Family{Name: "group", A: testbed.A4, B: group4}) {
+		bu := burst(a, flow(t, a, f.A, f.B), 0x11, 4, 1024)
 		for range runs + 1 { // AllocsPerRun warms up with one
 			send(t, a, bu)
 		}
@@ -210,7 +203,7 @@ func TestNoAllocations(t *testing.T) {
 				got += k
 			}
 		}); n != 0 || got != runs+1 {
-			t.Errorf("%s: %v allocations a Recv, %d datagrams", f.name, n, got)
+			t.Errorf("%s: %v allocations a Recv, %d datagrams", f.Name, n, got)
 		}
 	}
 	ds := make([]wire.Datagram, 8)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
 	"github.com/gorxe/gorxe/wire"
 )
 
@@ -123,7 +124,7 @@ func TestClose(t *testing.T) {
 	ls[0].Wake()
 	ls[0].Close()
 	<-done
-	mustClosed(t, ls[0])
+	linktest.MustClosed(t, ls[0])
 	p.A.Do(func() {
 		if _, err := Open(Config{Interface: testbed.Iface}); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("one shard is still open: %v", err)
