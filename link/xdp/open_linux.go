@@ -1,0 +1,326 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/internal/sys"
+	"github.com/gorxe/gorxe/link"
+	"github.com/gorxe/gorxe/link/internal/udptx"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// Open returns one link per shard. Errors: hostnet.ErrNoInterface, an address
+// that is not the interface's, ErrPrivilege, ErrOccupied, and udptx's error for
+// a port 4791 that somebody has (syscall.EADDRINUSE), each wrapped in what to
+// do.
+func Open(cfg Config) ([]link.Link, error) {
+	links, err := open(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("xdp: %w", explain(err))
+	}
+	return links, nil
+}
+
+// Probe describes the links that Open would return, without the port, and
+// without touching the interface: whether its driver runs the program and
+// shares memory is known only once the program is attached, and is not told.
+func Probe(cfg Config) (link.Info, error) {
+	info, err := probe(&cfg)
+	if err != nil {
+		return link.Info{}, fmt.Errorf("xdp: %w", explain(err))
+	}
+	return info, nil
+}
+
+func probe(cfg *Config) (info link.Info, err error) {
+	d, err := newDevice(cfg)
+	if err != nil {
+		return info, err
+	}
+	if d.prog, err = loadProgram(1, 1); err != nil {
+		return info, err
+	}
+	defer d.prog.close()
+	x, err := sys.NewXSK(socketSize(minRxChunks, true))
+	if err != nil {
+		return info, err
+	}
+	x.Close()
+	stack, err := udptx.New(udptx.Config{Addrs: d.addrs})
+	if err != nil {
+		return info, err
+	}
+	defer stack.Close()
+	d.mtu = d.ifc.MTU
+	return d.info(stack), nil
+}
+
+// newDevice checks what can be checked without opening anything.
+func newDevice(cfg *Config) (*device, error) {
+	if cfg.Shards == 0 {
+		cfg.Shards = 1
+	}
+	if cfg.Shards < 0 || cfg.Shards > maxShards {
+		return nil, fmt.Errorf("%d shards: 1 to %d are possible", cfg.Shards, maxShards)
+	}
+	if n := cfg.RxChunks; n != 0 && (n < minRxChunks || n > maxRxChunks || n&(n-1) != 0) {
+		return nil, fmt.Errorf("%d chunks for arriving packets: a power of two from %d to %d is possible", n, minRxChunks, maxRxChunks)
+	}
+	ifc, err := hostnet.Interface(cfg.Interface)
+	if err != nil {
+		return nil, err
+	}
+	if ifc.MAC == [6]byte{} && !ifc.Loopback {
+		return nil, fmt.Errorf("interface %s is no Ethernet: it has no MAC address; use --link udp", ifc.Name)
+	}
+	addrs, err := udptx.ChooseAddrs(&ifc, cfg.Addrs)
+	if err != nil {
+		return nil, err
+	}
+	if err := privileges(); err != nil {
+		return nil, err
+	}
+	if err := occupied(&ifc); err != nil {
+		return nil, err
+	}
+	return &device{ifc: ifc, addrs: addrs, groups: groups{members: make(map[netip.Addr]member)}}, nil
+}
+
+// privileges names the capabilities that are missing.
+func privileges() error {
+	c, err := hostnet.Capabilities()
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, x := range []struct {
+		have bool
+		name string
+	}{{c.BPF, "CAP_BPF"}, {c.NetAdmin, "CAP_NET_ADMIN"}, {c.NetRaw, "CAP_NET_RAW"}} {
+		if !x.have {
+			missing = append(missing, x.name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: AF_XDP also needs %s: run as root, grant them with 'setcap cap_bpf,cap_net_admin,cap_net_raw+ep %s', or use --link udp, which needs none",
+		ErrPrivilege, strings.Join(missing, ", "), self())
+}
+
+func self() string {
+	if s, err := os.Executable(); err == nil {
+		return s
+	}
+	return "PROGRAM"
+}
+
+// explain adds to an error of the kernel's for a process that has the
+// capabilities, but not where the kernel looks.
+func explain(err error) error {
+	if errors.Is(err, ErrPrivilege) || !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	return fmt.Errorf("%w: %w; the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW must be those of the host (of a container, with --privileged or --cap-add), and 'sysctl kernel.unprivileged_bpf_disabled' or a security module may forbid BPF too; --link udp needs no privilege", ErrPrivilege, err)
+}
+
+// open opens the links of a device: the program first, which passes everything
+// on, then the sockets, then the port, and at last what the program takes.
+func open(cfg *Config) (links []link.Link, err error) {
+	d, err := newDevice(cfg)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := queueCount(&d.ifc, cfg.Shards)
+	if err != nil {
+		return nil, err
+	}
+	d.chunks = chunksFor(cfg.RxChunks, queues)
+	if d.prog, err = loadProgram(len(d.addrs)+maxGroups, queues); err != nil {
+		return nil, err
+	}
+	native, why, err := d.prog.attach(&d.ifc, cfg.Generic)
+	if err != nil {
+		d.prog.close()
+		return nil, err
+	}
+	d.native = native
+	if d.hops, err = newHops(&d.ifc); err != nil {
+		d.prog.close()
+		return nil, err
+	}
+	if d.hold, err = udptx.HoldPort(d.addrs, wire.Port, cfg.Shards, false); err != nil {
+		d.hops.close()
+		d.prog.close()
+		return nil, err
+	}
+	d.users.Store(int32(cfg.Shards))
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, l := range links {
+			_ = l.Close()
+		}
+		for range cfg.Shards - len(links) {
+			d.release()
+		}
+		links = nil
+	}()
+	for i := range cfg.Shards {
+		l, err := d.newLink(i, cfg.Shards, queues, why)
+		if err != nil {
+			return links, err
+		}
+		links = append(links, l)
+	}
+	for _, a := range d.addrs {
+		if err := d.prog.serve(a, d.ifc.MAC); err != nil {
+			return links, err
+		}
+	}
+	return links, nil
+}
+
+// queueCount returns how many queues an interface receives by.
+func queueCount(ifc *hostnet.Iface, shards int) (int, error) {
+	rx, tx, err := sys.Channels(ifc.Name)
+	if err != nil {
+		return 0, err
+	}
+	if n := min(rx, tx); shards > n {
+		return 0, fmt.Errorf("%d shards need as many queues, and %s has %d: more with 'ethtool -L %s combined %d' (veth: rx %[5]d tx %[5]d), where it can, or fewer shards", shards, ifc.Name, n, ifc.Name, shards)
+	}
+	return rx, nil
+}
+
+// chunksFor returns how many chunks each queue gets.
+func chunksFor(want, queues int) int {
+	if want == 0 {
+		want = max(minRxChunks, min(defRxChunks, 1<<(bits.Len(uint(sumRxChunks/queues))-1)))
+	}
+	return want
+}
+
+// socketSize is for a socket with so many chunks for arriving packets.
+func socketSize(chunks int, sends bool) sys.XSKSize {
+	s := sys.XSKSize{Chunks: chunks, Fill: chunks, Rx: chunks, Comp: minRxChunks}
+	if sends {
+		s.Chunks += txSlots * slotChunks
+		s.Comp, s.Tx = txSlots*slotChunks, txSlots*slotChunks
+	}
+	return s
+}
+
+// newLink opens link i of n: every n-th queue from i on, of which the first
+// also sends.
+func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
+	l := &Link{dev: d, first: i == 0}
+	var fds []int
+	defer func() {
+		if err != nil {
+			for _, x := range l.socks {
+				x.Close()
+			}
+		}
+	}()
+	for q := i; q < queues; q += n {
+		x, err := sys.NewXSK(socketSize(d.chunks, q == i))
+		if err != nil {
+			return nil, err
+		}
+		l.socks = append(l.socks, x)
+		fds = append(fds, x.FD)
+		l.rx.queues = append(l.rx.queues, newQueue(x, d.chunks))
+		if err := d.bind(x, q); err != nil {
+			return nil, err
+		}
+		if err := d.prog.listen(q, x.FD); err != nil {
+			return nil, err
+		}
+	}
+	l.rx.join = make([]byte, joinLen)
+	stack, err := udptx.New(udptx.Config{Addrs: d.addrs})
+	if err != nil {
+		return nil, err
+	}
+	if l.poll, err = sys.NewPoller(fds); err != nil {
+		stack.Close()
+		return nil, err
+	}
+	l.tx = newSender(d, l.socks[0], d.chunks*sys.ChunkLen, stack)
+	l.info = d.info(stack)
+	l.info.Missing = d.missing(generic, l.socks[0].ZeroCopy(), stack)
+	return l, nil
+}
+
+// bind binds a socket to a queue, with all that the kernel and the driver can
+// do: packets in several pieces (Linux 6.6), and zero copy, which a driver is
+// asked for unless it is bypassed.
+func (d *device) bind(x *sys.XSK, queue int) error {
+	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
+	if !d.native {
+		flags |= unix.XDP_COPY
+	}
+	d.sg, d.mtu = false, min(d.ifc.MTU, sys.RxRoom-wire.EthernetLen-wire.VLANLen)
+	if d.prog.frags && (!d.native || d.ifc.MTU > d.mtu) {
+		if e := x.Bind(d.ifc.Index, queue, flags|unix.XDP_USE_SG); e == nil {
+			d.sg, d.mtu = true, d.ifc.MTU
+			return nil
+		} else if !errors.Is(e, unix.EINVAL) && !errors.Is(e, unix.EOPNOTSUPP) {
+			return d.bindError(queue, e)
+		}
+	}
+	if e := x.Bind(d.ifc.Index, queue, flags); e != nil {
+		return d.bindError(queue, e)
+	}
+	return nil
+}
+
+func (d *device) bindError(queue int, err error) error {
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("queue %d of %s is taken by another AF_XDP socket ('ss --xdp -p' tells whose); end that program, or use --link udp: %w", queue, d.ifc.Name, err)
+	}
+	return fmt.Errorf("bind an AF_XDP socket to queue %d of %s: %w", queue, d.ifc.Name, err)
+}
+
+// info describes a link.
+func (d *device) info(stack *udptx.Sender) link.Info {
+	perPacket := 1
+	if d.mtu > sys.RxRoom {
+		perPacket = 2
+	}
+	w := window
+	if d.chunks > 0 {
+		w = min(w, d.chunks/perPacket)
+	}
+	return link.Info{
+		Name: "xdp", Exact4: true, Exact6: true, IDs: stack.IDs(),
+		MaxSegments: stack.MaxSegments(), MaxBytes: wire.MaxBurstBytes, MaxBursts: maxBursts,
+		Window: w, MTU: d.mtu,
+	}
+}
+
+// missing says what a link does without.
+func (d *device) missing(generic error, zeroCopy bool, stack *udptx.Sender) (out []string) {
+	switch {
+	case generic != nil:
+		out = append(out, fmt.Sprintf("the XDP program runs in generic mode, after the kernel has made its own packet of each, because the driver of %s does not take it: %v; a driver with XDP is faster, and --link packet needs none", d.ifc.Name, generic))
+	case !d.native:
+		out = append(out, "the XDP program runs in generic mode because the configuration asks for it (Generic); the driver's own is faster")
+	case !zeroCopy:
+		out = append(out, fmt.Sprintf("the driver of %s has no zero copy for AF_XDP, so the kernel copies each packet; --link udp is faster then", d.ifc.Name))
+	}
+	if d.mtu < d.ifc.MTU {
+		out = append(out, fmt.Sprintf("packets longer than %d octets cannot be received, although %s has an MTU of %d: AF_XDP takes packets in several pieces since Linux 6.6", d.mtu, d.ifc.Name, d.ifc.MTU))
+	}
+	return append(out, stack.Missing()...)
+}
