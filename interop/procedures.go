@@ -29,6 +29,7 @@ var procedures = map[string]func(*world) error{
 	"vanishes":    (*world).vanishes,
 	"restarts":    (*world).restarts,
 	"refused":     (*world).refused,
+	"refused-own": (*world).refusedHere,
 	"guest-netem": (*world).lossy,
 	"our-faults":  (*world).lossy,
 

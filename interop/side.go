@@ -15,11 +15,13 @@ import (
 // side is one end of a case: gorxe, or the kernel through verbs_peer.
 type side interface {
 	regMR(size int, a verbs.Access) (memory, error)
+	regForeign(size int, a verbs.Access) (memory, error) // in another protection domain
 	createSRQ() (shared, error)
 	createQP(verbs.QPType, shared) (queue, error) // shared may be nil
 	// poll returns n completions, or fewer after wait.
 	poll(n int, wait time.Duration) ([]verbs.WC, error)
 	counters() (map[string]uint64, error)
+	events() ([]verbs.AsyncEvent, error) // since the last call
 }
 
 // shared is a shared receive queue of a side.
@@ -56,6 +58,7 @@ type work struct {
 	mem      memory
 	off, len int
 	pieces   [][2]int        // offsets and lengths, instead of off and len
+	twist    uint32          // bits of the local key that are wrong
 	flags    verbs.SendFlags // but SendSignaled
 	quiet    bool            // not signaled
 
@@ -79,6 +82,10 @@ type kernelQP struct {
 type kernelSRQ struct{ *peer.SRQ }
 
 func (k kernel) regMR(size int, a verbs.Access) (memory, error) { return k.RegMR(size, a) }
+
+func (k kernel) regForeign(size int, a verbs.Access) (memory, error) { return k.RegForeignMR(size, a) }
+
+func (k kernel) events() ([]verbs.AsyncEvent, error) { return k.Events() }
 
 func (k kernel) createSRQ() (shared, error) {
 	s, err := k.CreateSRQ(256)
@@ -135,7 +142,7 @@ func (w *work) sendFlags() verbs.SendFlags {
 
 func (w *work) peer() *peer.Work {
 	return &peer.Work{
-		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len, Pieces: w.pieces, Flags: w.sendFlags(),
+		ID: w.id, Code: w.op, MR: w.mem.(*peer.MR), Off: w.off, Len: w.len, Pieces: w.pieces, Twist: w.twist, Flags: w.sendFlags(),
 		RemoteAddr: w.remote, RKey: w.rkey, Imm: w.imm, CompareAdd: w.add, Swap: w.swap,
 		To: w.to, QPN: w.qpn, QKey: w.qkey,
 	}
@@ -189,6 +196,27 @@ func onDevice(dev *verbs.Context) (*ours, error) {
 func (o *ours) regMR(size int, a verbs.Access) (memory, error) {
 	m, err := o.pd.RegMR(make([]byte, size), a)
 	return ourMR{m}, err
+}
+
+func (o *ours) regForeign(size int, a verbs.Access) (memory, error) {
+	pd, err := o.dev.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	m, err := pd.RegMR(make([]byte, size), a)
+	return ourMR{m}, err
+}
+
+func (o *ours) events() ([]verbs.AsyncEvent, error) {
+	var es []verbs.AsyncEvent
+	for {
+		select {
+		case e := <-o.dev.Events():
+			es = append(es, e)
+		default:
+			return es, nil
+		}
+	}
 }
 
 func (o *ours) createSRQ() (shared, error) {
@@ -334,7 +362,8 @@ func (w *work) spans() [][2]int {
 func (w *work) sgl() []verbs.SGE {
 	var l []verbs.SGE
 	for _, s := range w.spans() {
-		l = append(l, w.mem.(ourMR).SGE(s[0], s[1]))
+		m := w.mem.(ourMR)
+		l = append(l, verbs.SGE{Addr: m.Addr() + uint64(s[0]), Length: uint32(s[1]), LKey: m.LKey() ^ w.twist})
 	}
 	return l
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/gorxe/gorxe/interop/peer"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -254,133 +252,4 @@ func (w *world) vanish(op verbs.WROpcode, vanish func(queue) error) error {
 		return err
 	}
 	return w.works()
-}
-
-// refused asks for what it may not have, and looks at what both ends make of
-// it: the requester's status, the responder's receive completion, the states,
-// and that memory is as it was.
-func (w *world) refused() error {
-	for _, c := range refusals {
-		if err := w.refuse(&c); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-	}
-	return nil
-}
-
-// refusal is a request that is to fail.
-type refusal struct {
-	name   string
-	r      work
-	at     int          // of the request in the responder's region
-	region verbs.Access // of the responder's region; 0 all
-	qp     verbs.Access // of its queue pair; 0 all
-	dereg  bool         // the region is deregistered before
-	room   int          // of receive requests
-	status verbs.WCStatus
-	recv   verbs.WCStatus // of the first receive request; 0 flushed
-
-	unposted bool              // rxe does not even post it
-	rxe      [2]verbs.WCStatus // what rxe makes of it instead, as responder
-}
-
-const (
-	regionOctets = 1 << 14
-	all          = verbs.AccessAll
-)
-
-// malformed is what rxe makes of whatever a receive request cannot take.
-var malformed = [2]verbs.WCStatus{verbs.WCRemOpErr, verbs.WCLocQPOpErr}
-
-var refusals = []refusal{
-	{name: "WRITE, queue pair without", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemInvReqErr, qp: all &^ verbs.AccessRemoteWrite},
-	{name: "READ, queue pair without", r: work{op: verbs.WRRead, len: 5000}, status: verbs.WCRemInvReqErr, qp: all &^ verbs.AccessRemoteRead},
-	{name: "FetchAdd, queue pair without", r: work{op: verbs.WRFetchAdd, len: 8, add: 1}, status: verbs.WCRemInvReqErr, qp: all &^ verbs.AccessRemoteAtomic},
-	{name: "WRITE, region without", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemAccessErr, region: verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic},
-	{name: "READ, region without", r: work{op: verbs.WRRead, len: 5000}, status: verbs.WCRemAccessErr, region: all &^ verbs.AccessRemoteRead},
-	{name: "CmpSwap, region without", r: work{op: verbs.WRCmpSwap, len: 8}, status: verbs.WCRemAccessErr, region: all &^ verbs.AccessRemoteAtomic},
-	{name: "WRITE beyond", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemAccessErr, at: regionOctets - 4999},
-	{name: "READ beyond", r: work{op: verbs.WRRead, len: 5000}, status: verbs.WCRemAccessErr, at: regionOctets - 4999},
-	{name: "READ before", r: work{op: verbs.WRRead, len: 5000}, status: verbs.WCRemAccessErr, at: -1},
-	{name: "FetchAdd beyond", r: work{op: verbs.WRFetchAdd, len: 8}, status: verbs.WCRemAccessErr, at: regionOctets},
-	{name: "FetchAdd unaligned", r: work{op: verbs.WRFetchAdd, len: 8}, status: verbs.WCRemInvReqErr, at: 4, unposted: true},
-	{name: "WRITE deregistered", r: work{op: verbs.WRWrite, len: 5000}, status: verbs.WCRemAccessErr, dereg: true},
-	{name: "READ deregistered", r: work{op: verbs.WRRead, len: 1}, status: verbs.WCRemAccessErr, dereg: true},
-	{name: "SEND too long, one packet", r: work{op: verbs.WRSend, len: 101}, status: verbs.WCRemInvReqErr, room: 100, recv: verbs.WCLocLenErr, rxe: malformed},
-	{name: "SEND too long, many packets", r: work{op: verbs.WRSend, len: 9000}, status: verbs.WCRemInvReqErr, room: 8999, recv: verbs.WCLocLenErr, rxe: malformed},
-	{name: "SEND to a region that may not be written", r: work{op: verbs.WRSend, len: 3000}, status: verbs.WCRemOpErr, region: verbs.AccessRemoteRead, room: 8999, recv: verbs.WCLocProtErr, rxe: malformed},
-}
-
-func (w *world) refuse(c *refusal) error {
-	c.region, c.qp, c.recv = cmp.Or(c.region, all), cmp.Or(c.qp, all), cmp.Or(c.recv, verbs.WCWRFlushErr)
-	if err := w.setUp(regionOctets); err != nil {
-		return err
-	}
-	before := w.bytes(regionOctets)
-	if err := w.rsp.fill(before); err != nil {
-		return err
-	}
-	whole := w.rsp.mem
-	if c.region != all {
-		m, err := w.rsp.side.regMR(regionOctets, c.region)
-		if err != nil {
-			return err
-		}
-		w.rsp.mem = m
-		if err := w.rsp.fill(before); err != nil {
-			return err
-		}
-	}
-	w.tune = func(e *end, o *verbs.ConnectOptions) {
-		if e.name == w.rsp.name {
-			o.Access = c.qp
-		}
-	}
-	if err := w.connect(w.rng.Uint32() & 0xffffff); err != nil {
-		return err
-	}
-	if !c.dereg {
-		for id := range uint64(2) {
-			if err := w.postRecv(work{id: id, len: c.room}); err != nil {
-				return err
-			}
-		}
-	}
-	r := c.r
-	r.id, r.remote, r.rkey = 7, w.rsp.mem.Addr()+uint64(c.at), w.rsp.mem.RKey()
-	if c.dereg {
-		if err := w.rsp.mem.Deregister(); err != nil {
-			return err
-		}
-		w.rsp.mem = whole
-	}
-	for range 3 {
-		if err := w.post(r); err != nil {
-			var refused *peer.Error
-			if c.unposted && errors.As(err, &refused) {
-				return nil
-			}
-			return err
-		}
-		r.id++
-	}
-	status, recv := c.status, c.recv
-	if _, ok := w.rsp.side.(kernel); ok && c.rxe != [2]verbs.WCStatus{} {
-		status, recv = c.rxe[0], c.rxe[1]
-	}
-	if err := w.req.fails(status, 7, 8, 9); err != nil {
-		return err
-	}
-	if !c.dereg {
-		if err := w.rsp.fails(recv, 0, 1); err != nil {
-			return err
-		}
-	}
-	if err := w.states(verbs.StateErr, verbs.StateErr); err != nil {
-		return err
-	}
-	if c.dereg || c.r.op == verbs.WRSend {
-		return nil
-	}
-	return w.rsp.check(before, 0, regionOctets)
 }

@@ -21,12 +21,21 @@ type MR struct {
 
 // RegMR registers size octets with an access.
 func (e *Endpoint) RegMR(size int, a verbs.Access) (*MR, error) {
+	return e.regMR(args{"size": size, "access": a})
+}
+
+// RegForeignMR does so in another protection domain than the endpoint's own.
+func (e *Endpoint) RegForeignMR(size int, a verbs.Access) (*MR, error) {
+	return e.regMR(args{"size": size, "access": a, "foreign": true})
+}
+
+func (e *Endpoint) regMR(a args) (*MR, error) {
 	var out struct {
 		MR   int
 		Addr uint64
 		RKey uint32
 	}
-	if err := e.call("mr", args{"size": size, "access": a}, &out); err != nil {
+	if err := e.call("mr", a, &out); err != nil {
 		return nil, err
 	}
 	return &MR{e, out.MR, out.Addr, out.RKey}, nil
@@ -151,6 +160,7 @@ type Work struct {
 	MR       *MR
 	Off, Len int
 	Pieces   [][2]int        // offsets and lengths, instead of Off and Len
+	Twist    uint32          // bits of the local key that are to be wrong
 	Flags    verbs.SendFlags // for Send
 
 	RemoteAddr       uint64
@@ -207,9 +217,7 @@ func (q *QP) sendArgs(w *Work) (args, error) {
 		}
 	}
 	a["flags"] = flags
-	if w.Pieces != nil {
-		a["pieces"] = w.Pieces
-	}
+	w.spoil(a)
 	if w.To.DGID != (verbs.GID{}) {
 		a["dgid"], a["dest_qpn"], a["qkey"] = netip.AddrFrom16(w.To.DGID).String(), w.QPN, w.QKey
 		a["tclass"], a["hop"] = w.To.TrafficClass, cmp.Or(w.To.HopLimit, 64)
@@ -242,10 +250,18 @@ func (q *QP) Recv(w *Work) error { return q.ep.recv(w, args{"qp": q.index}) }
 
 func (e *Endpoint) recv(w *Work, a args) error {
 	a["mr"], a["off"], a["len"], a["id"] = w.MR.index, w.Off, w.Len, w.ID
+	w.spoil(a)
+	return e.call("recv", a, nil)
+}
+
+// spoil adds what few requests have.
+func (w *Work) spoil(a args) {
 	if w.Pieces != nil {
 		a["pieces"] = w.Pieces
 	}
-	return e.call("recv", a, nil)
+	if w.Twist != 0 {
+		a["twist"] = w.Twist
+	}
 }
 
 // Poll returns up to n completions of the endpoint, as soon as there are n or
@@ -269,4 +285,22 @@ func (e *Endpoint) Poll(n int, wait time.Duration) ([]verbs.WC, error) {
 		}
 	}
 	return wcs, nil
+}
+
+// Events returns the asynchronous events of the endpoint since the last call.
+func (e *Endpoint) Events() ([]verbs.AsyncEvent, error) {
+	var out struct {
+		Events []struct {
+			Type int
+			QPN  uint32
+		}
+	}
+	if err := e.call("events", nil, &out); err != nil {
+		return nil, err
+	}
+	var es []verbs.AsyncEvent
+	for _, v := range out.Events {
+		es = append(es, verbs.AsyncEvent{Type: verbs.EventType(v.Type), QPN: v.QPN})
+	}
+	return es, nil
 }

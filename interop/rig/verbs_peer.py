@@ -6,7 +6,7 @@ immediate data as the number that travels in network order. When the connection 
 everything the endpoint made is destroyed.
 
   hello    sgid? (default 1)                       -> gid
-  mr       size, access?                           -> mr, addr, rkey, lkey
+  mr       size, access?, foreign? (of another PD) -> mr, addr, rkey, lkey
   dereg    mr
   poke     mr, off, data | peek mr, off, len       -> data
   srq      max_wr, max_sge?                        -> srq
@@ -16,19 +16,20 @@ everything the endpoint made is destroyed.
   state    qp                                      -> state (0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR), sq_psn, rq_psn
   modify   qp, to reset|sqd|err                    (state change)
   destroy  qp
-  recv     qp|srq, mr, off, len, id, pieces? [[off, len]...] instead of off, len
+  recv     qp|srq, mr, off, len, id, pieces? [[off, len]...] instead of off, len, twist? (of the lkey: exclusive or)
   send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id, pieces?,
            raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
-           dest_qpn, dgid, qkey, tclass?, hop? (ud)
+           twist?, dest_qpn, dgid, qkey, tclass?, hop? (ud)
   reply    as send, wc (the id of a receive), grh_mr, grh_off: to where that came from (ibv_create_ah_from_wc)
   attach   qp, group, join? (also by a UDP socket: where nobody else has the group's packets let in)
   detach   qp, group
   together calls [{op, ...}...]                    (one after the other, without waiting for requests)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags, src}]
+  events                                           -> events [{type, qpn}], the asynchronous ones since the last look
   counters                                         -> name: value (the port's hw_counters, of its attributes
            bad_pkey_cntr and qkey_viol_cntr, and "net ...": what IP, UDP and eth0 lost)
 """
-import ctypes, ipaddress, json, os, socket, socketserver, sys, time
+import ctypes, ipaddress, json, os, select, socket, socketserver, struct, sys, threading, time
 import pyverbs.enums as e
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -67,9 +68,19 @@ def pointer(qp):
     raise RuntimeError('pyverbs keeps its ibv_qp elsewhere')
 
 
+OPENING = threading.Lock()
+
+
+def event_fds():
+    d = '/proc/self/fd/'
+    return {int(f) for f in os.listdir(d) if os.path.lexists(d + f) and 'infinibandevent' in os.readlink(d + f)}
+
+
 class Endpoint:
     def __init__(self):
-        self.ctx = Context(name='rxe0'); self.pd = PD(self.ctx); self.cq = CQ(self.ctx, 2048)
+        with OPENING:  # pyverbs keeps its descriptor of asynchronous events to itself
+            old = event_fds(); self.ctx = Context(name='rxe0'); self.async_fd = (event_fds() - old).pop()
+        self.pd = PD(self.ctx); self.other = None; self.cq = CQ(self.ctx, 2048)
         self.mrs, self.qps, self.srqs, self.types, self.keep, self.sockets = [], [], [], [], [], []
         self.ahs, self.wcs, self.replies = {}, {}, []
 
@@ -77,8 +88,9 @@ class Endpoint:
         self.sgid = sgid
         return dict(gid=str(self.ctx.query_gid(1, sgid)))
 
-    def mr(self, size, access=FULL):
-        m = MR(self.pd, size, access); self.mrs.append(m)
+    def mr(self, size, access=FULL, foreign=False):
+        if foreign and not self.other: self.other = PD(self.ctx)
+        m = MR(self.other if foreign else self.pd, size, access); self.mrs.append(m)
         return dict(mr=len(self.mrs) - 1, addr=m.buf, rkey=m.rkey, lkey=m.lkey)
 
     def dereg(self, mr):
@@ -126,18 +138,18 @@ class Endpoint:
     def destroy(self, qp):
         self.qps[qp].close()
 
-    def sgl(self, m, off, length, pieces):
-        l = [SGE(m.buf + o, n, m.lkey) for o, n in pieces or [(off, length)]]
+    def sgl(self, m, off, length, pieces, twist):
+        l = [SGE(m.buf + o, n, m.lkey ^ twist) for o, n in pieces or [(off, length)]]
         return dict(num_sge=len(l), sg=l)
 
-    def recv(self, mr=0, off=0, len=0, id=0, qp=None, srq=None, pieces=None):
-        s = self.sgl(self.mrs[mr], off, len, pieces)
+    def recv(self, mr=0, off=0, len=0, id=0, qp=None, srq=None, pieces=None, twist=0):
+        s = self.sgl(self.mrs[mr], off, len, pieces, twist)
         w = RecvWR(wr_id=id, **s); self.keep.append(w)
         self.srqs[srq].post_recv(w) if srq is not None else self.qps[qp].post_recv(w)
 
     def send(self, qp, code, mr=0, off=0, len=0, id=0, raddr=0, rkey=0, imm=0, add=0, compare=0, swap=0,
-             flags=('signaled',), pieces=None, dest_qpn=0, dgid=None, qkey=0x11111111, tclass=0, hop=64, ah=None):
-        s = self.sgl(self.mrs[mr], off, len, pieces); f = 0
+             flags=('signaled',), pieces=None, twist=0, dest_qpn=0, dgid=None, qkey=0x11111111, tclass=0, hop=64, ah=None):
+        s = self.sgl(self.mrs[mr], off, len, pieces, twist); f = 0
         for x in flags: f |= FLAGS[x]
         w = SendWR(wr_id=id, opcode=CODES[code], **s, send_flags=f, imm_data=socket.htonl(imm))
         if code in ('write', 'write_imm', 'read'): w.set_wr_rdma(rkey, raddr)
@@ -183,9 +195,21 @@ class Endpoint:
                                 vendor=w.vendor_err, imm=socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
         return dict(wc=out)
 
+    def events(self):
+        """As ibv_get_async_event and ibv_ack_async_event do. An event has the address of what it is about; a
+        queue pair's number is 52 octets into it."""
+        out = []
+        while select.select([self.async_fd], [], [], 0)[0]:
+            element, kind, _ = struct.unpack('QII', os.read(self.async_fd, 16))
+            of_qp = kind in (e.IBV_EVENT_QP_FATAL, e.IBV_EVENT_QP_REQ_ERR, e.IBV_EVENT_QP_ACCESS_ERR, e.IBV_EVENT_COMM_EST,
+                             e.IBV_EVENT_SQ_DRAINED, e.IBV_EVENT_QP_LAST_WQE_REACHED)
+            out.append(dict(type=kind, qpn=ctypes.c_uint32.from_address(element + 52).value if of_qp else 0))
+            VERBS.ibv_ack_async_event(struct.pack('Qi4x', element, kind))
+        return dict(events=out)
+
     def close(self):
-        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + [self.cq, self.pd, self.ctx]:
-            x.close()
+        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + [self.cq, self.pd, self.other, self.ctx]:
+            if x: x.close()
 
     def counters(self):
         d = '/sys/class/infiniband/rxe0/ports/1/hw_counters'
@@ -196,7 +220,7 @@ class Endpoint:
         rows = [l.split() for l in open('/proc/net/snmp')]
         for names, values in zip(rows[::2], rows[1::2]):
             for n, v in zip(names, values):
-                if names[0] in ('Ip:', 'Udp:') and n in ('RcvbufErrors', 'SndbufErrors', 'InErrors', 'InDiscards', 'OutDiscards'):
+                if names[0] in ('Ip:', 'Udp:') and n in ('RcvbufErrors', 'SndbufErrors', 'InDiscards', 'OutDiscards'):
                     c[f'net {names[0][:-1]} {n}'] = int(v)
         return c
 
