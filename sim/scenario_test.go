@@ -14,6 +14,7 @@ import (
 type scenario struct {
 	name  string
 	seed  uint64
+	size  int    // of the longest message
 	picks []pick // to post
 	hits  []hit  // in place of the network's rules
 	exact bool   // without it no picks are all there are, and hits do not count
@@ -24,7 +25,7 @@ type scenario struct {
 // String is the scenario as -replay takes it.
 func (c *scenario) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d", c.name, c.seed)
+	fmt.Fprintf(&b, "%s %d %d", c.name, c.seed, c.size)
 	for _, p := range c.picks {
 		fmt.Fprintf(&b, " %d.%d:%d", p.plan, p.item, p.n)
 	}
@@ -39,14 +40,17 @@ func (c *scenario) String() string {
 
 func parseScenario(s string) (c scenario, err error) {
 	f := strings.Fields(s)
-	if len(f) < 2 {
-		return c, fmt.Errorf("scenario %q: want the name of a test and a seed", s)
+	if len(f) < 3 {
+		return c, fmt.Errorf("scenario %q: want the name of a test, a seed and a size", s)
 	}
 	c.name = f[0]
 	if c.seed, err = strconv.ParseUint(f[1], 0, 64); err != nil {
 		return c, fmt.Errorf("scenario %q: seed: %w", s, err)
 	}
-	for _, w := range f[2:] {
+	if c.size, err = strconv.Atoi(f[2]); err != nil {
+		return c, fmt.Errorf("scenario %q: size: %w", s, err)
+	}
+	for _, w := range f[3:] {
 		switch {
 		case w == "faults":
 			c.exact = true
@@ -71,7 +75,7 @@ func parseScenario(s string) (c scenario, err error) {
 // few faults, few requests, and those short. It takes about as long as it may.
 func shrunk(cfg Config, c scenario, start func(*world), limit time.Duration) (_ scenario, ok bool) {
 	end := time.Now().Add(limit)
-	w, v := play(cfg, c, start, &trial{}, true)
+	w, v := play(cfg, c, start, &trial{}, func(w *world) { w.record = true })
 	if v == nil {
 		return c, false
 	}
@@ -79,11 +83,14 @@ func shrunk(cfg Config, c scenario, start func(*world), limit time.Duration) (_ 
 		if time.Now().After(end) {
 			return false
 		}
-		_, x := play(cfg, c, start, &trial{}, false)
+		_, x := play(cfg, c, start, &trial{}, nil)
 		return x != nil && x.at == v.at
 	}
 	all := c
-	all.exact, all.hits, all.picks = true, w.hits, []pick{}
+	if !c.exact {
+		all.exact, all.hits = true, w.hits
+	}
+	all.picks = nil
 	for _, p := range w.plans {
 		all.picks = append(all.picks, p.posted...)
 		all.picks = append(all.picks, p.picks...)

@@ -87,8 +87,8 @@ func TestShrunk(t *testing.T) {
 	var v *violation
 	for seed := uint64(1); v == nil; seed++ {
 		require.Less(t, seed, uint64(20), "no seed shows the violation")
-		c = scenario{name: t.Name(), seed: seed}
-		_, v = play(cfg, c, start, &trial{}, false)
+		c = scenario{name: t.Name(), seed: seed, size: maxLen}
+		_, v = play(cfg, c, start, &trial{}, nil)
 	}
 	require.Contains(t, v.at, "shrink_test.go")
 	small, ok := shrunk(cfg, c, start, time.Minute)
@@ -100,13 +100,13 @@ func TestShrunk(t *testing.T) {
 	again, err := parseScenario(small.String())
 	require.NoError(t, err)
 	require.Equal(t, small.String(), again.String())
-	_, x := play(cfg, again, start, &trial{}, false)
+	_, x := play(cfg, again, start, &trial{}, nil)
 	require.NotNil(t, x)
 	require.Equal(t, v.at, x.at)
 	for i := range again.picks {
 		less := again
 		less.picks = slices.Delete(slices.Clone(again.picks), i, i+1)
-		_, x := play(cfg, less, start, &trial{}, false)
+		_, x := play(cfg, less, start, &trial{}, nil)
 		require.Nil(t, x, "without request %v", again.picks[i])
 	}
 }
@@ -115,20 +115,20 @@ func TestShrunk(t *testing.T) {
 // refused with what is wrong.
 func TestScenarioText(t *testing.T) {
 	k := key{1, 2, 3, true, trace.Rx, 4}
-	c := scenario{name: "TestX/y", seed: 7, exact: true, picks: []pick{{0, 1, 100}, {2, 0, 0}}, hits: []hit{
+	c := scenario{name: "TestX/y", seed: 7, size: 900, exact: true, picks: []pick{{0, 1, 100}, {2, 0, 0}}, hits: []hit{
 		{k, fault.Decision{Effects: 1 << fault.Drop, Lost: true}},
 		{key{0, -1, -5, false, trace.Tx, 1}, fault.Decision{Effects: 1<<fault.Dup | 1<<fault.Corrupt | 1<<fault.Delay, Copies: 2, Bit: 77, Release: 300, Behind: 3}},
 	}}
-	const text = "TestX/y 7 0.1:100 2.0:0 faults rx1.2+3a#4=drop tx0.-1+-5#1=dup2,flip77,hold300/3"
+	const text = "TestX/y 7 900 0.1:100 2.0:0 faults rx1.2+3a#4=drop tx0.-1+-5#1=dup2,flip77,hold300/3"
 	require.Equal(t, text, c.String())
 	got, err := parseScenario(text)
 	require.NoError(t, err)
 	require.Equal(t, c, got)
-	got, err = parseScenario("TestX/y 7")
+	got, err = parseScenario("TestX/y 7 900")
 	require.NoError(t, err)
-	require.Equal(t, scenario{name: "TestX/y", seed: 7}, got)
+	require.Equal(t, scenario{name: "TestX/y", seed: 7, size: 900}, got)
 	for text, why := range map[string]string{
-		"TestX": "a test and a seed", "TestX x": "seed", "TestX 1 0,1": "request", "TestX 1 faults tx1.2=drop": "tx1.2", "TestX 1 faults tx1.2+3#1=melt": "melt",
+		"TestX 1": "want", "TestX x 1": "seed", "TestX 1 x": "size", "TestX 1 1 0,1": "request", "TestX 1 1 faults tx1.2=drop": "tx1.2", "TestX 1 1 faults tx1.2+3#1=melt": "melt",
 	} {
 		_, err := parseScenario(text)
 		require.ErrorContains(t, err, why)
