@@ -13,7 +13,8 @@ import (
 // messages are complete (MSN) and how many receive requests there are beside: a
 // SEND, or a WRITE with immediate, may go when its LSN is below the sum. The one
 // at the sum may send its first packet, which asks for an ACK, and the rest when
-// that came: it found a receive request. So no message waits for ever.
+// that came: it found a receive request. So may one when nothing is in flight: no
+// message waits for ever.
 type credits struct {
 	lsn       uint32 // of the next request to be fetched, 24 bits
 	limit     uint32 // LSN of the first message without a credit
@@ -48,8 +49,10 @@ func (q *QP) hold(w *sqe, i int) (wait, limited bool) {
 	switch d := sequence(w.lsn, c.limit); {
 	case d < 0:
 		return false, false
-	case d > 0:
-		return true, true
+	case d > 0 && i == 0:
+		// With nothing in flight no ACK would ever bring one: the peer counts
+		// messages in another way.
+		return q.req.next != q.req.una, true
 	}
 	return i > 0 && !q.req.una.After(w.first), true
 }

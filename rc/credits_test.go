@@ -122,3 +122,26 @@ func TestCreditsAdvertised(t *testing.T) {
 		t.Fatal(r.pkts[0].Syndrome)
 	}
 }
+
+// A peer that counts fewer messages than were sent (one that does not count
+// READs, or parts of them) holds nothing up for ever: with nothing in flight one
+// packet goes, and the rest of its message when that was taken.
+func TestCreditsOfAnotherCount(t *testing.T) {
+	rule(t, func(r *raw) {
+		for range 3 {
+			r.post(1, verbs.WRRead, 4)
+		}
+		r.post(2, verbs.WRSend, 300)
+		r.post(3, verbs.WRSend, 4)
+		r.wantSent("READ_REQ 0@7000+4!", "READ_REQ 1@7000+4!", "READ_REQ 2@7000+4!")
+		for i := range 3 {
+			r.wantSent("") // what is in flight may bring a credit
+			r.in(bth.Packet{Opcode: bth.RCReadRespOnly, PSN: r.psn(i), Payload: bytesOf(4, 1)})
+		}
+		r.wantSent("SEND_FIRST 3/256!")
+		r.grant(3, 0, 0)
+		r.wantSent("SEND_LAST 4/44!")
+		r.grant(4, 1, 0)
+		r.wantSent("SEND_ONLY 5/4!")
+	}, flowControl)
+}

@@ -128,7 +128,7 @@ func (q *QP) held(w *sqe, i int) bool {
 	switch {
 	case i == 0 && q.attr.State == verbs.StateSQD && !r.next.Before(r.high): // not begun before SQD
 		return true
-	case w.answered() && len(r.reads) >= q.attr.MaxRdAtomic:
+	case w.answered() && len(r.reads) >= max(1, q.attr.MaxRdAtomic): // one begun before SQD forbade them is finished
 		return true
 	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
 		return true

@@ -99,7 +99,7 @@ func (q *QP) outOfSequence(now int64, p *bth.Packet) {
 	if end := p.PSN.Add(1); !r.nakked || end.After(r.beyond) {
 		r.beyond = end
 	}
-	if r.nakked {
+	if r.nakked || r.nak.pending && r.nak.syndrome.Kind() == bth.KindRNR { // says already what to send again
 		return
 	}
 	r.nakked = true

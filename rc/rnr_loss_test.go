@@ -29,3 +29,29 @@ func TestImpliedNAKAfterRNR(t *testing.T) {
 		}
 	})
 }
+
+// A receiver-not-ready NAK that waits for its turn is not replaced by a sequence
+// NAK for what comes behind it, which would have the requester send again at once
+// and take one of its few retries for it.
+func TestRNRNAKIsKept(t *testing.T) {
+	t.Run("duplicate between", func(t *testing.T) {
+		rule(t, func(r *raw) {
+			r.req(bth.RCWriteOnly, 0, nil)
+			r.wantSent("ACK 0")
+			r.req(bth.RCSendOnly, 1, nil)
+			r.in(bth.Packet{Opcode: bth.RCWriteOnly, PSN: r.psn(0)})
+			r.req(bth.RCSendOnly, 2, nil)
+			r.wantSent("RNR12 1")
+		})
+	})
+	t.Run("NAK behind RNR", func(t *testing.T) {
+		rule(t, func(r *raw) {
+			r.qp.cfg.Habits = NAKBehindRNR
+			r.req(bth.RCSendOnly, 0, nil)
+			r.req(bth.RCSendOnly, 1, nil)
+			r.wantSent("RNR12 0")
+			r.req(bth.RCSendOnly, 2, nil)
+			r.wantSent("NAK60 0")
+		})
+	})
+}

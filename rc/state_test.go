@@ -297,6 +297,30 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// A READ in flight when READs are forbidden is asked for again if it is lost:
+// without that it would wait for ever, with no timer. The ones behind it fail.
+func TestReadOutlivesDepth(t *testing.T) {
+	rule(t, func(r *raw) {
+		r.post(1, verbs.WRRead, 4)
+		r.wantSent("READ_REQ 0@7000+4!")
+		if err := r.qp.Modify(r.now, &verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.qp.Modify(r.now, &verbs.QPAttr{}, verbs.AttrMaxRdAtomic, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.post(2, verbs.WRRead, 4)
+		r.expire()
+		r.wantSent("READ_REQ 0@7000+4!")
+		r.resp(bth.RCReadRespOnly, 0, bytesOf(4, 0))
+		if err := r.qp.Modify(r.now, &verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.wantSent("")
+		r.wantDone("1 ok, 2 LOC_QP_OP")
+	})
+}
+
 // ERR by Modify flushes both queues in order, and everything posted later;
 // RESET forgets without completions, and the way up works again.
 func TestErrAndReset(t *testing.T) {
