@@ -172,15 +172,24 @@ func init() {
 }
 
 // clean checks that nothing but the first n octets were written, and keeps the
-// memory for another request.
+// memory for another request. Of memory that stays in use it mostly looks at what
+// is near: most is much longer than its message, and what is far off is found
+// another time.
 func (b *buffers) clean(mr *verbs.MR, n int) {
-	clear(mr.Bytes()[guard : guard+n])
-	if got := mr.Bytes(); !bytes.Equal(got, zeros[:len(got)]) {
+	const near = 4 * guard
+	mem := mr.Bytes()
+	clear(mem[guard : guard+n])
+	all := b.rng.IntN(4) == 0
+	head, tail := mem[:min(guard+n+near, len(mem))], mem[len(mem)-guard:]
+	if all {
+		head = mem
+	}
+	if !bytes.Equal(head, zeros[:len(head)]) || !bytes.Equal(tail, zeros[:guard]) {
 		b.t.Fatalf("a receive buffer was written to outside of the message's %d octets", n)
 	}
-	if b.rng.IntN(4) == 0 {
+	if all && b.rng.IntN(2) == 0 {
 		require.NoError(b.t, mr.Deregister())
-		b.mem.putZeroed(mr.Bytes())
+		b.mem.putZeroed(mem)
 		return
 	}
 	b.spare = append(b.spare, mr)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Thousands of short-lived worlds, of which little is live at a time.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(1 << 30)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		scripts, err := scriptsByRule()
 		if err != nil {

@@ -183,9 +183,10 @@ func (f *ucFlow) draw() *ucOp {
 	f.plan.post(x, o.n, max(1, (o.n+f.mtu-1)/f.mtu), w.Opcode)
 	o.data = f.w.mem.get(o.n)
 	pattern(o.data, o.id)
-	mr, err := f.from.pd.RegMR(f.w.mem.zeroed(o.n+2*guard), verbs.AccessLocalWrite)
+	mr, err := f.from.pd.RegMR(f.w.mem.get(o.n+2*guard), verbs.AccessLocalWrite)
 	require.NoError(f.w.t, err)
-	copy(mr.Bytes()[guard:], o.data)
+	clear(mr.Bytes()[:guard])
+	clear(mr.Bytes()[guard+copy(mr.Bytes()[guard:], o.data):])
 	o.local, o.mine = mr, f.w.mem.clone(mr.Bytes())
 	w.SGL = pieces(r, mr, o.n, verbs.MaxSGE)
 	if o.n <= 64 && r.IntN(2) == 0 {
