@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -258,4 +259,35 @@ func FuzzResponder(f *testing.F) {
 		s := schedule(b[:min(len(b), 4096)])
 		bombard(t, &s, len(s)/12)
 	})
+}
+
+// FuzzPair plays duels: octets decide what the two engines are made of, what
+// their programs do, and what befalls packets.
+func FuzzPair(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(duelMoves(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := newDuel(t, b)
+		d.play()
+		d.finish()
+	})
+}
+
+// duelMoves are random moves.
+func duelMoves(seed uint64) []byte {
+	b := make([]byte, 400)
+	fill(b, seed)
+	return b
+}
+
+// TestDuels plays duels of random moves.
+func TestDuels(t *testing.T) {
+	for seed := range uint64(1500) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := newDuel(t, duelMoves(seed))
+			d.play()
+			d.finish()
+		})
+	}
 }

@@ -249,9 +249,9 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// FuzzPair plays schedules: octets decide operations, loss, repetition,
+// FuzzLossy plays schedules: octets decide operations, loss, repetition,
 // reordering and short sends.
-func FuzzPair(f *testing.F) {
+func FuzzLossy(f *testing.F) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		b := make([]byte, 400)
