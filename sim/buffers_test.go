@@ -195,6 +195,15 @@ func (b *buffers) clean(mr *verbs.MR, n int) {
 	b.spare = append(b.spare, mr)
 }
 
+// discard takes back what a queue pair that was reset has forgotten.
+func (b *buffers) discard() {
+	for id := b.oldest; id < b.next; id++ {
+		b.spare = append(b.spare, b.out[id])
+		delete(b.out, id)
+	}
+	b.oldest = b.next
+}
+
 // pieces is n octets after the guard as one to k entries.
 func pieces(r *rand.Rand, mr *verbs.MR, n, k int) (sgl []verbs.SGE) {
 	at := 0

@@ -48,7 +48,7 @@ func TestEachPacket(t *testing.T) {
 				return
 			}
 			t.Parallel()
-			first, n := uint64(1), (*runsFlag+3)/4
+			first, n := uint64(1), (*runsFlag+7)/8
 			if *seedFlag != 0 {
 				first, n = *seedFlag, 1
 			}

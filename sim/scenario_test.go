@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -101,8 +102,11 @@ func shrunk(cfg Config, c scenario, start func(*world), limit time.Duration) (_ 
 	c = all
 	for before := ""; before != c.String() && time.Now().Before(end); {
 		before = c.String()
-		c.hits = Shrink(c.hits, func(hits []hit) bool { d := c; d.hits = hits; return fails(d) })
 		c.picks = Shrink(c.picks, func(picks []pick) bool { d := c; d.picks = picks; return fails(d) })
+		if d := c.pruned(); fails(d) {
+			c = d
+		}
+		c.hits = Shrink(c.hits, func(hits []hit) bool { d := c; d.hits = hits; return fails(d) })
 		for i := range c.picks {
 			for _, n := range []int{0, 8, 1, 100, 1000, c.picks[i].n / 2} {
 				d := c
@@ -116,4 +120,16 @@ func shrunk(cfg Config, c scenario, start func(*world), limit time.Duration) (_ 
 		}
 	}
 	return c, true
+}
+
+// pruned is the scenario without the faults of packets of requests that it does
+// not have.
+func (c scenario) pruned() scenario {
+	has := map[[2]int]bool{}
+	for _, p := range c.picks {
+		has[[2]int{p.plan, p.item}] = true
+	}
+	c.hits = slices.Clone(c.hits)
+	c.hits = slices.DeleteFunc(c.hits, func(h hit) bool { return !has[[2]int{h.plan, h.item}] })
+	return c
 }

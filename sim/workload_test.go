@@ -34,6 +34,7 @@ type flow struct {
 	w        *world
 	from, to *peer
 	mtu      int
+	requests int // of each plan
 	plan     *plan
 	room     int  // requests outstanding at once
 	atomics  bool // most are
@@ -89,13 +90,19 @@ func newPeer(w *world, h *host) *peer {
 }
 
 func newFlow(w *world, from, to *peer, c *Conn, n int) *flow {
-	f := &flow{t: w.t, w: w, from: from, to: to, mtu: int(c.Options.PathMTU), plan: w.plan(bth.MakePSN(c.PSN), n), room: 6, model: w.mem.clone(to.mr.Bytes())}
-	w.carries(f.plan, bth.QPN(to.qp.QPN()), bth.QPN(from.qp.QPN()))
+	f := &flow{t: w.t, w: w, from: from, to: to, mtu: int(c.Options.PathMTU), requests: n, room: 6, model: w.mem.clone(to.mr.Bytes())}
+	f.again(c)
 	from.out, to.in = f, f
 	if w.rng.IntN(4) == 0 { // more than are taken at once
 		f.atomics, f.room = true, 12
 	}
 	return f
+}
+
+// again begins another plan, from the first PSN of a connection on.
+func (f *flow) again(c *Conn) {
+	f.plan = f.w.plan(bth.MakePSN(c.PSN), f.requests)
+	f.w.carries(f.plan, bth.QPN(f.to.qp.QPN()), bth.QPN(f.from.qp.QPN()))
 }
 
 // length is small often, at the edges of packets sometimes, large at times.
@@ -302,15 +309,21 @@ func (p *peer) completed(wc []verbs.WC) {
 
 func native(b []byte) uint64 { return leUint64(b) }
 
-// connected makes a reliable connection with flows both ways.
-func connected(w *world, a, b *host, requests int) {
-	x, y := newPeer(w, a), newPeer(w, b)
+// drawConn returns how a reliable connection from a host is made.
+func drawConn(w *world, a *host) Conn {
 	c := Conn{GID: w.rng.IntN(2), PSN: 0xfffff0 + uint32(w.rng.IntN(16)), Options: verbs.DefaultConnectOptions()}
 	c.Options.PathMTU = min(a.mtu(), []verbs.MTU{256, 1024, 4096}[w.rng.IntN(3)])
 	c.Options.MaxRdAtomic = 1 + w.rng.IntN(8)
 	c.Options.MaxDestRdAtomic = c.Options.MaxRdAtomic
 	c.Options.FlowControl = w.s.cfg.Seed&4 != 0
 	c.Options.MinRNRTimer = uint8(1 + w.rng.IntN(14))
+	return c
+}
+
+// connected makes a reliable connection with flows both ways.
+func connected(w *world, a, b *host, requests int) {
+	x, y := newPeer(w, a), newPeer(w, b)
+	c := drawConn(w, a)
 	require.NoError(w.t, Connect(a.node, b.node, x.qp, y.qp, c))
 	newFlow(w, x, y, &c, requests)
 	newFlow(w, y, x, &c, requests)
