@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorxe/gorxe/interop/peer"
 	"github.com/gorxe/gorxe/interop/rig"
+	"github.com/gorxe/gorxe/link/udp"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -93,6 +94,9 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		w.timeout = 14 // rxe waits for it hundreds of times
 	}
 
+	if o.Case.byHand() {
+		return w.byHand(o, guest, run)
+	}
 	var us *end
 	var dev *verbs.Context
 	open := func() error { return nil }
@@ -149,6 +153,21 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		err = errors.Join(err, cerr, dev.Close())
 	}
 	return err
+}
+
+// byHand does a case without a device of ours: over its link alone.
+func (w *world) byHand(o *order, guest *end, run func(*world) error) error {
+	src := netip.MustParseAddr(hostAddr(o.Host, o.Case.Family))
+	l, err := udp.Open(udp.Config{Addrs: []netip.Addr{src}})
+	if err != nil {
+		return err
+	}
+	defer l[0].Close()
+	if w.raw, err = newRaw(l[0], src, guest.addr); err != nil {
+		return err
+	}
+	w.rsp, guest.name = guest, "target"
+	return run(w)
 }
 
 // unprivileged returns an error when this process has a capability: link udp is

@@ -71,6 +71,10 @@ func (c *Case) Name() string {
 // long reports whether a case moves megabytes over a broken network.
 func (c *Case) long() bool { return c.Kind == "guest-netem" || c.Kind == "our-faults" }
 
+// byHand reports whether our packets of a case are made by hand: then there is one
+// role, and link udp.
+func (c *Case) byHand() bool { return c.Kind == "answers" || c.Kind == "replies" }
+
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
@@ -195,6 +199,8 @@ var unconnectedKinds = []struct {
 	{groupTrouble, "uc-dropped", 1024, 1024},
 	{groupTrouble, "ud-qkey", guestMTU, guestMTU},
 	{groupTrouble, "ud-no-room", guestMTU, guestMTU},
+	{groupTrouble, "answers", 1024, 1024},
+	{groupTrouble, "replies", 1024, 1024},
 	{groupMulticast, "group", guestMTU, guestMTU},
 	{groupMulticast, "mckey", guestMTU, 0}, // the kernel's connection manager has no IPv6 groups for RoCEv2
 	{groupMulticast, "two-of-ours", guestMTU, guestMTU},
@@ -206,6 +212,9 @@ func unconnectedCases() []Case {
 		possible := func(r []int) bool {
 			if k.kind == "two-of-ours" && roles[r[0]] != Client {
 				return false // the same from the other end
+			}
+			if c := (&Case{Kind: k.kind}); c.byHand() && (roles[r[0]] != Client || links[r[1]] != linkUDP) {
+				return false
 			}
 			return families[r[2]] == 4 || k.mtu6 != 0
 		}
@@ -243,7 +252,7 @@ func referenceCases() []Case {
 	seen := map[string]bool{}
 	more := slices.Concat(unconnectedCases(), rcPingpongs(), newPingpongs(), perfCases())
 	for _, c := range more {
-		if c.Kind == "two-of-ours" || c.Kind == "mckey" || c.Where != "" {
+		if c.Kind == "two-of-ours" || c.Kind == "mckey" || c.byHand() || c.Where != "" {
 			continue
 		}
 		c.Role, c.Link, c.OurFlags = Client, linkReference, ""

@@ -54,6 +54,9 @@ var procedures = map[string]func(*world) error{
 
 	"srq-late": (*world).srqLate,
 
+	"answers": (*world).answers,
+	"replies": (*world).replies,
+
 	"group":       (*world).multicast,
 	"mckey":       (*world).mckey,
 	"two-of-ours": (*world).twoOfOurs,

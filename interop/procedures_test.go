@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/link/mem"
+	"github.com/gorxe/gorxe/nic"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -37,7 +39,36 @@ func pairWorld(t *testing.T, faults string) *world {
 	}
 }
 
-// Every procedure passes between two devices of ours.
+// rawWorld is a world of a device of ours and packets made by hand.
+func rawWorld(t *testing.T) *world {
+	t.Helper()
+	as, bs, err := mem.Pair(mem.Config{}, mem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, dst := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	d, err := nic.Open(nic.Config{Links: bs, NetDev: "mem", Seed: 1, GIDs: []verbs.GIDEntry{{GID: verbs.GIDOf(dst), Type: "RoCE v2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := verbs.NewContext(d)
+	t.Cleanup(func() { _, _ = dev.Close(), as[0].Close() })
+	s, err := onDevice(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRaw(as[0], src, dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{
+		ctx: context.Background(), rsp: &end{name: "target", side: s, addr: dst}, raw: r, mtu: 1024,
+		rng: rand.New(rand.NewPCG(1, 1)), silence: 40 * time.Millisecond,
+	}
+}
+
+// Every procedure passes between two devices of ours, or one and packets made by
+// hand.
 func TestProcedures(t *testing.T) {
 	for name, run := range procedures {
 		faults := ""
@@ -46,6 +77,13 @@ func TestProcedures(t *testing.T) {
 			continue // they are of three
 		case "uc-loss", "ud-loss":
 			faults = "tx drop 3%; tx dup 2%"
+		case "answers", "replies":
+			t.Run(name, func(t *testing.T) {
+				if err := run(rawWorld(t)); err != nil {
+					t.Error(err)
+				}
+			})
+			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			if err := run(pairWorld(t, faults)); err != nil {
@@ -84,6 +122,11 @@ type lyingMR struct {
 
 func (l liar) regMR(size int, a verbs.Access) (memory, error) {
 	m, err := l.side.regMR(size, a)
+	return lyingMR{m, l.where}, err
+}
+
+func (l liar) regForeign(size int, a verbs.Access) (memory, error) {
+	m, err := l.side.regForeign(size, a)
 	return lyingMR{m, l.where}, err
 }
 

@@ -37,6 +37,7 @@ type end struct {
 type world struct {
 	ctx      context.Context
 	req, rsp *end
+	raw      *raw         // instead of the requester, where packets are made by hand
 	typ      verbs.QPType // of the queue pairs that connect makes
 	mtu      verbs.MTU
 	timeout  uint8                             // of the queue pairs, as a code
@@ -53,6 +54,9 @@ type world struct {
 // setUp registers the regions of both ends.
 func (w *world) setUp(size int) error {
 	for _, e := range []*end{w.req, w.rsp} {
+		if e == nil {
+			continue
+		}
 		m, err := e.side.regMR(size, verbs.AccessAll)
 		if err != nil {
 			return fmt.Errorf("%s: region: %w", e.name, err)
