@@ -60,6 +60,9 @@ func (r *responses) sent(p *bth.Packet) {
 	if r.finished || r.f.was == verbs.StateErr && r.fatal == nil {
 		t.Fatalf("%s answers in %v", name, r.f.was)
 	}
+	if dist(p.PSN, r.owed) >= 0 {
+		r.owes = false
+	}
 	switch p.Opcode {
 	case bth.RCAck:
 		r.sentAck(p)
@@ -68,7 +71,7 @@ func (r *responses) sent(p *bth.Packet) {
 		if a := r.answerTo(p.PSN); a == nil || !a.atomic || p.Orig != a.value || !r.offers(p.Syndrome) {
 			t.Fatalf("%s answers atomic %v with %#x and %v: %+v", name, p.PSN, p.Orig, p.Syndrome, a)
 		} else {
-			a.done = true
+			a.done, a.again = true, false
 		}
 		return
 	}
@@ -91,7 +94,25 @@ func (r *responses) sent(p *bth.Packet) {
 			t.Fatalf("%s answers READ %v with other octets than are there", name, p.PSN)
 		}
 	}
-	a.done = a.done || last
+	if last {
+		a.done, a.again = true, false
+	}
+}
+
+// quiet checks that nothing is left to be said when there is nothing to send.
+func (r *responses) quiet() {
+	t, name := r.f.t, r.f.name
+	if r.f.state != verbs.StateRTS && r.f.state != verbs.StateSQD {
+		return
+	}
+	if r.mayNAK || r.mayRNR || r.owes {
+		t.Fatalf("%s keeps quiet: a gap %v, no receive request %v, an ACK of %v %v", name, r.mayNAK, r.mayRNR, r.owed, r.owes)
+	}
+	for _, a := range r.answers {
+		if _, ok := r.f.find(a.rkey, a.va, a.n, verbs.AccessRemoteRead); (a.again || !a.done) && (ok || a.atomic) {
+			t.Fatalf("%s does not answer %v, again %v", name, a.first, a.again)
+		}
+	}
 }
 
 func (r *responses) sentAck(p *bth.Packet) {

@@ -28,6 +28,9 @@ type responses struct {
 	mayNAK   bool   // a gap was not reported yet
 	mayRNR   bool   // nor that a receive request is missing
 	mayACK   bool   // something asked for an ACK
+	beyond   bth.PSN
+	owes     bool // an ACK of owed or later, or a response behind it
+	owed     bth.PSN
 	fatal    *fatal // NAK that must leave
 	finished bool   // it has left
 }
@@ -42,6 +45,7 @@ type answer struct {
 	n      int
 	value  uint64
 	done   bool  // answered to its end at least once
+	again  bool  // to be answered again
 	starts []int // packets that an answer may begin with
 	ends   []int // octets that one may end at
 }
@@ -106,7 +110,10 @@ func (r *responses) start(psn bth.PSN) { *r = responses{f: r.f, begin: psn, epsn
 func (r *responses) request(p *bth.Packet) {
 	switch d := dist(p.PSN, r.epsn); {
 	case d > 0:
-		if !r.nakked {
+		if !r.nakked || dist(p.PSN, r.beyond) >= 0 {
+			r.beyond = plus(p.PSN, 1)
+		}
+		if !r.nakked && !r.mayRNR { // that says already what to send again
 			r.nakked, r.mayNAK = true, true
 		}
 		return
@@ -122,7 +129,7 @@ func (r *responses) request(p *bth.Packet) {
 	case syndrome == 0:
 		syndrome, recv = r.carryOut(p)
 	case syndrome.Kind() == bth.KindRNR:
-		r.nakked, r.mayRNR = r.f.qp.cfg.Habits&NAKBehindRNR == 0, true
+		r.nakked, r.mayNAK, r.mayRNR = r.f.qp.cfg.Habits&NAKBehindRNR == 0, false, true
 		return
 	}
 	if syndrome == 0 {
@@ -254,6 +261,13 @@ func (r *responses) carryOut(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 		}
 	}
 	r.epsn = plus(r.epsn, pkts)
+	r.mayRNR = false
+	if r.mayNAK && dist(r.epsn, r.beyond) >= 0 { // it was but a change of order
+		r.mayNAK, r.nakked = false, false
+	}
+	if p.AckReq && f.kind <= write {
+		r.owes, r.owed = true, p.PSN
+	}
 	if r.op = none; !f.last {
 		r.op = f.kind
 		return 0, 0
@@ -279,15 +293,23 @@ func (r *responses) duplicate(p *bth.Packet) {
 	r.mayACK = true
 	f := formOf(p.Opcode)
 	a := r.answerTo(p.PSN)
-	if a == nil || f.kind != read || a.atomic {
+	switch {
+	case p.Opcode <= bth.RCWriteOnlyImm && p.AckReq && dist(p.PSN, r.epsn) > -1<<22: // nearer than what may wrap
+		if !r.owes || dist(p.PSN, r.owed) > 0 {
+			r.owes, r.owed = true, p.PSN
+		}
+		return
+	case a != nil && a.atomic && (f.kind == cmpSwap || f.kind == fetchAdd):
+		a.again = true
+		return
+	case a == nil || f.kind != read || a.atomic || len(p.Payload) > 0 || p.Pad != 0:
 		return
 	}
 	i := dist(p.PSN, a.first)
 	off := i * int(r.f.attr.PathMTU)
-	if p.RKey == a.rkey && p.VA == a.va+uint64(off) && off+int(p.DMALen) <= a.n && !slices.Contains(a.ends, off+int(p.DMALen)) {
-		a.ends = append(a.ends, off+int(p.DMALen))
+	if p.RKey == a.rkey && p.VA == a.va+uint64(off) && off+int(p.DMALen) <= a.n {
+		a.starts, a.ends, a.again = append(a.starts, i), append(a.ends, off+int(p.DMALen)), true
 	}
-	a.starts = append(a.starts, i)
 }
 
 // answerTo returns the newest answer that covers a PSN.

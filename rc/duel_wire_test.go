@@ -120,6 +120,9 @@ func (d *duel) pump() {
 			}
 		}
 	}
+	for _, f := range d.sides {
+		f.r.quiet()
+	}
 }
 
 // advance moves time to the next deadline, and reports whether there is one.
