@@ -25,9 +25,9 @@ type responses struct {
 	posted   []*verbs.RecvWR
 	answers  []*answer // newest last
 	nakked   bool
-	mayNAK   bool   // a gap was not reported yet
-	mayRNR   bool   // nor that a receive request is missing
-	mayACK   bool   // something asked for an ACK
+	mayNAK   bool // a gap was not reported yet
+	mayRNR   bool // nor that a receive request is missing
+	mayACK   bool // something asked for an ACK
 	beyond   bth.PSN
 	owes     bool // an ACK of owed or later, or a response behind it
 	owed     bth.PSN
