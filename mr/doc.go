@@ -3,7 +3,7 @@
 // work request and an octet of memory.
 //
 // A region is {iova, base, length, key}; a request names {address, length,
-// key}. Only offsets into the region are computed: an address is never
+// key}. A window is a key of its own to a part of a region, for peers alone. Only offsets into the region are computed: an address is never
 // dereferenced. Sans-IO: registering and deregistering are the caller's to
 // serialise; lookups are lock-free and may run beside them.
 //

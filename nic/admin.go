@@ -15,7 +15,7 @@ func (n *NIC) QueryDevice() (verbs.DeviceAttr, error) {
 	info := n.shards[0].info
 	return verbs.DeviceAttr{
 		Name: n.cfg.Name, FWVer: "0.0.0", NodeGUID: n.nodeGUID(), VendorID: 0xffffff, MaxMRSize: 1<<64 - 1,
-		MaxQP: min(MaxQP, len(n.shards)*maxShardQPs), MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxPD: MaxPD,
+		MaxQP: min(MaxQP, len(n.shards)*maxShardQPs), MaxQPWR: verbs.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: MaxCQ, MaxCQE: verbs.MaxCQE, MaxMR: MaxMR, MaxMW: MaxMW, MaxPD: MaxPD,
 		MaxQPRdAtom: verbs.MaxRdAtomic, MaxInitRdAtom: verbs.MaxRdAtomic, LocalAckDelay: verbs.LocalAckDelay,
 		MaxSRQ: MaxSRQ, MaxSRQWR: verbs.MaxSRQWR, MaxAH: MaxAH, MaxMcastGrp: MaxGroups, MaxMcastQP: maxGroupQPs,
 		PhysPorts: 1, Shards: len(n.shards), AtomicHCA: true,

@@ -18,11 +18,12 @@ import (
 const (
 	// MaxShards is how many shards the low four bits of a QPN tell apart.
 	MaxShards = 16
-	// MaxQP, MaxCQ, MaxMR and MaxPD are how many objects of a kind a device
+	// MaxQP, MaxCQ, MaxMR, MaxMW and MaxPD are how many objects of a kind a device
 	// holds; a shard holds MaxQP/4 queue pairs.
 	MaxQP = 1<<20 - 1024
 	MaxCQ = 1 << 16
 	MaxMR = 1<<20 - 1024
+	MaxMW = 1<<20 - 1024
 	MaxPD = 1 << 16
 	// MaxSRQ and MaxAH are the same for shared receive queues and address
 	// handles, MaxGroups how many multicast groups a device is in.

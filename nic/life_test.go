@@ -28,7 +28,7 @@ func TestInUse(t *testing.T) {
 	q := a.newQP(a.cq)
 	err := a.pd.Destroy()
 	require.ErrorIs(t, err, ErrInUse)
-	require.ErrorContains(t, err, "1 memory regions, 1 queue pairs, 0 shared")
+	require.ErrorContains(t, err, "1 memory regions, 0 memory windows, 1 queue pairs, 0 shared")
 	require.ErrorIs(t, a.cq.Destroy(), ErrInUse)
 	require.NoError(t, q.Destroy())
 	require.ErrorIs(t, q.Destroy(), verbs.ErrClosed)

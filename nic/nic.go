@@ -39,6 +39,7 @@ type NIC struct {
 	qpnPerm  *perm.Perm
 	pds      table[pd]
 	mrs      table[region]
+	mws      table[window]
 	regions  *mr.Table
 	cqs      table[cq]
 	qps      table[qp]

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -15,7 +16,8 @@ const pageSize = 4096
 type pd struct {
 	slot     uint32
 	id       mr.PD
-	mrs, qps int
+	mrs, mws int
+	qps      int
 	others   int // shared receive queues and address handles
 }
 
@@ -48,8 +50,8 @@ func (n *NIC) destroyPD(h verbs.Handle) error {
 	switch {
 	case p == nil:
 		return n.missing("protection domain", h)
-	case p.mrs > 0 || p.qps > 0 || p.others > 0:
-		return fmt.Errorf("%w: protection domain %#x has %d memory regions, %d queue pairs, %d shared receive queues and address handles; destroy them first", ErrInUse, uint32(h), p.mrs, p.qps, p.others)
+	case p.mrs > 0 || p.mws > 0 || p.qps > 0 || p.others > 0:
+		return fmt.Errorf("%w: protection domain %#x has %d memory regions, %d memory windows, %d queue pairs, %d shared receive queues and address handles; destroy them first", ErrInUse, uint32(h), p.mrs, p.mws, p.qps, p.others)
 	}
 	n.pds.release(p.slot)
 	return nil
@@ -96,7 +98,8 @@ func (n *NIC) RegMR(r verbs.MRReq) (verbs.MRInfo, error) {
 	return verbs.MRInfo{Handle: h, Mem: r.Mem, IOVA: r.IOVA, LKey: reg.Key, RKey: reg.Key}, nil
 }
 
-// deregister ends a region. When it returns, no step uses the memory.
+// deregister ends a region. When it returns, no step uses the memory. It refuses
+// while windows are bound to the region, as ibv_dereg_mr does.
 func (n *NIC) deregister(h verbs.Handle) error {
 	n.mu.Lock()
 	r := n.mrs.get(h)
@@ -104,9 +107,13 @@ func (n *NIC) deregister(h verbs.Handle) error {
 		n.mu.Unlock()
 		return n.missing("memory region", h)
 	}
+	err := n.regions.Deregister(r.key)
+	if errors.Is(err, mr.ErrBound) {
+		n.mu.Unlock()
+		return fmt.Errorf("%w: %w %#x; unbind, invalidate or deallocate them first", ErrInUse, err, uint32(h))
+	}
 	n.mrs.release(r.slot)
 	r.pd.mrs--
-	err := n.regions.Deregister(r.key)
 	n.mu.Unlock()
 	n.barrier()
 	return err
@@ -119,6 +126,8 @@ func (n *NIC) Destroy(k verbs.ObjectKind, h verbs.Handle) error {
 		return n.destroyPD(h)
 	case verbs.KindMR:
 		return n.deregister(h)
+	case verbs.KindMW:
+		return n.deallocMW(h)
 	case verbs.KindCQ:
 		return n.destroyCQ(h)
 	case verbs.KindQP:

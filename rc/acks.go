@@ -118,6 +118,7 @@ func (q *QP) moved(now int64, before bth.PSN) {
 	if n <= 0 {
 		return
 	}
+	q.finishLocal()
 	if r.next.Before(r.una) {
 		// Acknowledged while it waited to be sent again.
 		r.next = r.una

@@ -99,7 +99,6 @@ var faults = []fault{
 	})},
 	{name: "FLUSH", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCFlush, 0, func(r *raw, p *bth.Packet) {})},
 	{name: "ATOMIC_WRITE (B04)", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCAtomicWrite, 0, func(r *raw, p *bth.Packet) {})},
-	{name: "SEND_ONLY_INV", nak: "NAK61", ev: transport.EventReqErr, pkts: with(bth.RCSendOnlyInv, 4, func(r *raw, p *bth.Packet) {})},
 	// 0x61: lengths and pads, and path MTUs that differ (B78).
 	{name: "SEND_FIRST shorter than the path MTU", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendFirst, 128, func(r *raw, p *bth.Packet) {})},
 	{name: "SEND_FIRST longer", nak: "NAK61", recv: flushed, ev: transport.EventReqErr, pkts: with(bth.RCSendFirst, 1024, func(r *raw, p *bth.Packet) {})},
@@ -253,6 +252,7 @@ func TestOpcodeSequence(t *testing.T) {
 		}
 		return m
 	}
+	silent := map[string]bth.Opcode{"nothing": bth.RCSendOnlyInv, "SEND": bth.RCSendLastInv} // of a key that there is not
 	good := map[string]map[bth.Opcode]bool{
 		"nothing": set(0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14),
 		"SEND":    set(0x01, 0x02, 0x03),
@@ -297,6 +297,10 @@ func TestOpcodeSequence(t *testing.T) {
 				}
 			case ok[op]:
 				if got == "" || r.qp.State() != verbs.StateRTS {
+					t.Errorf("%s, then %v: sent %q, state %v", begun, op, got, r.qp.State())
+				}
+			case op == silent[begun] && op != 0:
+				if got != "" || r.qp.State() != verbs.StateErr {
 					t.Errorf("%s, then %v: sent %q, state %v", begun, op, got, r.qp.State())
 				}
 			default:

@@ -17,6 +17,9 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 		if why := r.recv.Place(&q.mem, p.Payload); why != trace.None {
 			return remoteOp, why
 		}
+		if info.Has(bth.HasInv) && !q.mem.Invalidate(p.Inv) {
+			return silent, trace.FailInvalidate
+		}
 	case bth.OpWrite:
 		if why := r.write.Place(&q.mem, p); why != trace.None {
 			return remoteAccess, why
@@ -80,6 +83,9 @@ func (q *QP) finish(p *bth.Packet) {
 	}
 	if info.Has(bth.HasImm) {
 		wc.Flags, wc.Imm = verbs.WCWithImm, p.Imm
+	}
+	if info.Has(bth.HasInv) {
+		wc.Flags, wc.Imm = verbs.WCWithInv, p.Inv
 	}
 	q.stats.Recvs++
 	q.resp.recv.Done(wc, p.SE)

@@ -152,7 +152,7 @@ func (r *raw) wantSent(want ...string) {
 var statusShort = map[verbs.WCStatus]string{
 	verbs.WCSuccess: "ok", verbs.WCLocLenErr: "LOC_LEN", verbs.WCLocQPOpErr: "LOC_QP_OP", verbs.WCLocProtErr: "LOC_PROT",
 	verbs.WCWRFlushErr: "FLUSH", verbs.WCRemInvReqErr: "REM_INV", verbs.WCRemAccessErr: "REM_ACCESS", verbs.WCRemOpErr: "REM_OP",
-	verbs.WCRetryExcErr: "RETRY_EXC", verbs.WCRNRRetryExcErr: "RNR_EXC",
+	verbs.WCRetryExcErr: "RETRY_EXC", verbs.WCRNRRetryExcErr: "RNR_EXC", verbs.WCMWBindErr: "MW_BIND",
 }
 
 // wantDone fails the test unless these are the completions since the last

@@ -18,7 +18,7 @@ type ackState struct {
 // nakState is the one NAK that may wait.
 type nakState struct {
 	pending  bool
-	fatal    bool // the queue pair is in ERR and sends nothing after it
+	fatal    bool // the queue pair is in ERR and sends nothing after it, or after what it had to answer
 	psn      bth.PSN
 	syndrome bth.Syndrome
 }

@@ -132,6 +132,8 @@ func (q *QP) held(w *sqe, i int) bool {
 		return true
 	case i == 0 && w.Flags&verbs.SendFence != 0 && len(r.reads) > 0: // IBA 10.8.3.3
 		return true
+	case w.Opcode == verbs.WRLocalInv && w.Flags&verbs.SendFence != 0 && w != r.headWQE(): // the local invalidate fence, IBA 10.6.5.1
+		return true
 	}
 	wait, _ := q.hold(w, i)
 	return wait
@@ -139,20 +141,44 @@ func (q *QP) held(w *sqe, i int) bool {
 
 // current returns the send request that owns the PSN to be sent next and the
 // index of that PSN in it, or nil if nothing may be sent: nothing is posted,
-// or a rule holds it back.
+// or a rule holds it back. Local operations on the way to it run.
 func (q *QP) current(now int64) (w *sqe, i int) {
 	r := &q.req
-	if r.cur == r.tail {
-		if q.attr.State == verbs.StateSQD || !q.fetch(now) {
+	for {
+		if r.cur == r.tail {
+			if q.attr.State == verbs.StateSQD || !q.fetch(now) {
+				return nil, 0
+			}
+		}
+		w = r.at(r.cur)
+		i = r.next.Diff(w.first)
+		if w.Bad != verbs.WCSuccess || q.held(w, i) {
 			return nil, 0
 		}
+		if !w.Local() {
+			return w, i
+		}
+		q.runLocal(w)
 	}
-	w = r.at(r.cur)
-	i = r.next.Diff(w.first)
-	if w.Bad != verbs.WCSuccess || q.held(w, i) {
-		return nil, 0
+}
+
+// runLocal carries out the local operation that cur is at. It is complete when
+// everything before it is.
+func (q *QP) runLocal(w *sqe) {
+	r := &q.req
+	if w.RunLocal(&q.mem); w.Bad != verbs.WCSuccess {
+		return
 	}
-	return w, i
+	w.ran = true
+	r.skipRun()
+	q.finishLocal()
+}
+
+// finishLocal completes the local operations that have run and are oldest.
+func (q *QP) finishLocal() {
+	for w := q.req.headWQE(); w != nil && w.ran; w = q.req.headWQE() {
+		q.finishSend(verbs.WCSuccess, trace.None)
+	}
 }
 
 // fillRequests puts request packets into an empty burst.
@@ -215,6 +241,7 @@ func (q *QP) advance(w *sqe, n int) {
 	}
 	if r.next == w.end() {
 		r.cur++
+		r.skipRun()
 	}
 }
 

@@ -49,6 +49,7 @@ const (
 	remoteAccess           // NAK 0x62
 	remoteOp               // NAK 0x63
 	notReady               // RNR NAK
+	silent                 // no NAK: class J of IBA 9.9.3
 )
 
 // handleRequest is the responder's pipeline: sequence, then each check in the
@@ -140,9 +141,6 @@ func (q *QP) checkOpcode(p *bth.Packet) (verdict, trace.Reason) {
 	var need verbs.Access
 	switch p.Info().Op {
 	case bth.OpSend:
-		if p.Info().Has(bth.HasInv) {
-			return invalidRequest, trace.DropUnsupported
-		}
 	case bth.OpWrite:
 		need = verbs.AccessRemoteWrite
 	case bth.OpReadReq:
@@ -242,7 +240,9 @@ func (q *QP) checkRKey(p *bth.Packet) (verdict, trace.Reason) {
 }
 
 // reject answers a request that failed a check. Everything but RNR ends the
-// queue pair, after one NAK. IBA 9.7.5.2, 9.9.3.
+// queue pair, after one NAK. IBA 9.7.5.2, 9.9.3. For an invalidation that fails
+// there is no NAK: the message is delivered by then, and no code says it. The
+// receive request tells of it, as in Soft-RoCE.
 func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 	r := &q.resp
 	q.note(now, why, trace.Rx, p)
@@ -260,6 +260,12 @@ func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 	case remoteOp:
 		q.queueNAK(bth.NAKRemoteOperational)
 		q.events |= transport.EventFatal
+	case silent:
+		if r.nak.pending { // it would ask for more; what came before is still acknowledged
+			r.nak.pending = false
+			q.queueAck(r.epsn.Add(-1))
+		}
+		q.events |= transport.EventReqErr
 	}
 	r.nak.fatal = true
 	if r.recv.Held {

@@ -14,6 +14,7 @@ type sqe struct {
 	first bth.PSN
 	pkts  int // PSNs it takes: request packets, or for a READ response packets
 	lsn   uint32
+	ran   bool // a local operation that was carried out
 }
 
 // answered reports whether the request is finished by a response of its own
@@ -62,7 +63,7 @@ func (q *QP) fetch(now int64) bool {
 		return false
 	}
 	r.broken = broken
-	w.first, w.pkts = r.tailPSN, 1
+	w.first, w.pkts, w.ran = r.tailPSN, 1, false
 	if w.Bad == verbs.WCSuccess {
 		switch w.Opcode {
 		case verbs.WRSend, verbs.WRSendImm, verbs.WRSendInv, verbs.WRWrite, verbs.WRWriteImm, verbs.WRRead:
@@ -77,6 +78,8 @@ func (q *QP) fetch(now int64) bool {
 					w.Fail(verbs.WCLocLenErr, trace.FailLocalLen)
 				}
 			}
+		case verbs.WRBindMW, verbs.WRLocalInv:
+			w.pkts = 0
 		default:
 			w.Fail(verbs.WCLocQPOpErr, trace.FailLocalQPOp)
 		}
@@ -89,19 +92,31 @@ func (q *QP) fetch(now int64) bool {
 }
 
 // requests returns how many the responder sees of w, and counts in its MSN: a
-// READ is asked for in parts.
+// READ is asked for in parts, a local operation not at all.
 func (r *requester) requests(w *sqe) int {
+	if w.Local() {
+		return 0
+	}
 	if w.Opcode == verbs.WRRead && r.readPart > 0 {
 		return (w.pkts + r.readPart - 1) / r.readPart
 	}
 	return 1
 }
 
-// find moves cur to the entry that owns PSN p, or to tail.
+// find moves cur to the entry that owns PSN p, or to a local operation before it
+// that has not run, or to tail.
 func (r *requester) find(p bth.PSN) {
 	for r.cur = r.head; r.cur != r.tail; r.cur++ {
-		if p.Before(r.at(r.cur).end()) {
+		if w := r.at(r.cur); p.Before(w.end()) || w.Local() && !w.ran {
 			return
 		}
+	}
+}
+
+// skipRun moves cur past local operations that have run: they do so once, however
+// often what is around them is sent.
+func (r *requester) skipRun() {
+	for r.cur != r.tail && r.at(r.cur).ran {
+		r.cur++
 	}
 }

@@ -18,7 +18,7 @@ var statuses = map[string]verbs.WCStatus{
 }
 
 var completionOps = map[string]verbs.WCOpcode{
-	"send": verbs.WCSend, "write": verbs.WCWrite, "read": verbs.WCRead, "cmp_swap": verbs.WCCmpSwap, "fetch_add": verbs.WCFetchAdd,
+	"send": verbs.WCSend, "write": verbs.WCWrite, "read": verbs.WCRead, "cmp_swap": verbs.WCCmpSwap, "fetch_add": verbs.WCFetchAdd, "bind": verbs.WCBindMW, "local_inv": verbs.WCLocalInv,
 	"recv": verbs.WCRecv, "recv_write_imm": verbs.WCRecvWriteImm,
 }
 
@@ -59,6 +59,7 @@ func (c *parser) completion(a *args) action {
 	number("vendor", 32, func(w *Completion) uint64 { return uint64(w.VendorErr) })
 	number("srcqp", 24, func(w *Completion) uint64 { return uint64(w.SrcQP) })
 	imm, hasImm := a.num("imm", 32)
+	inv := c.place(a, "inv", c.needKey)
 	if name, ok := a.str("op"); ok {
 		op, known := completionOps[name]
 		if !known {
@@ -101,6 +102,9 @@ func (c *parser) completion(a *args) action {
 		if w.Status == verbs.WCSuccess && queue == "recv" {
 			if got := w.Flags&verbs.WCWithImm != 0; got != hasImm || got && uint64(w.Imm) != imm {
 				bad = append(bad, fmt.Sprintf("immediate data: %v, %#x", got, w.Imm))
+			}
+			if got := w.Flags&verbs.WCWithInv != 0; got != (inv != place{}) || got && w.Imm != r.key(inv) {
+				bad = append(bad, fmt.Sprintf("key invalidated: %v, %#x", got, w.Imm))
 			}
 			if !w.Polled && w.Solicited != solicited {
 				bad = append(bad, fmt.Sprintf("solicited is %v", w.Solicited))

@@ -31,21 +31,21 @@
 //	script  = { line }
 //	line    = header | [time] step
 //	header  = "rule" name {name} | "reports" name {name} | "qp" service {attribute}
-//	        | "region" name {attribute}
+//	        | "region" name {attribute} | "window" name {attribute}
 //	step    = "<" packet | ">" packet | "quiet"
 //	        | "post" operation {field} | "recv" {field}
 //	        | "cq" ("send"|"recv") [status] {field}
 //	        | "mem" place bytes | "set" place bytes
 //	        | "word" place number | "setword" place number
 //	        | "state" state | "modify" {attribute} | "event" {event}
-//	        | "count" {counter=number} | "link" (number | "open") | "withdraw" region
+//	        | "count" {counter=number} | "link" (number | "open") | "withdraw" (region | window)
 //	        | "limit" number
 //	packet  = opcode {field}
 //	time    = duration | "+" duration | duration ".." duration
 //	        | "+" duration ".." "+" duration      (as Go writes them: 655.36ms)
 //	number  = as in Go: 10, 0x0a
 //	place   = number | region ["+" number | "-" number]
-//	key     = number | region
+//	key     = number | region | window ["-" number]
 //	bytes   = piece {"+" piece},  piece = hex digits ["*" number]
 //	list    = entry {"," entry},  entry = place ":" number [":" key]
 //
@@ -64,7 +64,8 @@
 // the first PSNs sent and expected; qpn (0x11) and dest (0x12), the numbers of
 // both ends; rd and dest_rd (4), READs and atomics outstanding each way;
 // timeout (14), retry (7), rnr_retry (7), rnr_timer (12); access (all), letters
-// of l, r, w and a for local write, remote read, write and atomic, or none; qkey
+// of l, r, w, a and b for local write, remote read, write and atomic, and binding
+// of windows, or none; qkey
 // (0x1234); sq and rq (64), sge (4), inline (64), the capacity of its queues;
 // window, in packets; cqe, the depth of its completion queues; group, a multicast
 // group that it is attached to. Flags: flow_control makes credits bind; srq has it take
@@ -73,7 +74,9 @@
 //
 // region is memory: size (65536), addr (0x10000), access (all), fill, and
 // foreign for one of another protection domain. Without a region of that name
-// there is one called m, with the values in parentheses.
+// there is one called m, with the values in parentheses. window is a memory window
+// of type 1 or 2 (2), foreign as a region's; as a key its name is the key that the
+// last bind posted gave it, with -1 the one before.
 //
 // # Steps
 //
@@ -102,16 +105,20 @@
 // post posts a send request: send, send_imm, send_inv, write, write_imm, read,
 // cmp_swap, fetch_add, or a number; id; len octets at m, or sge, a list; va, rkey,
 // imm, inv, add, compare, swap; dest and qkey of a datagram; data with the flag
-// inline; flags fence, solicited, unsignaled; refused if it must be. recv posts a
+// inline; flags fence, solicited, unsignaled; refused if it must be. Two more are of
+// this end: local_inv with inv, a key; bind with window, at and size, the place and
+// octets it is to be bound to, access of letters w, r, a and z for zero-based, lkey
+// and newkey if not those that follow. recv posts a
 // receive request: id, len or sge, refused. What the program gave is overwritten
 // behind it, as is a packet that arrived.
 //
 // cq is the next completion of a queue. Its status is as in verbs, without
-// IBV_WC_, SUCCESS if left out; fields id, op, len, imm, vendor, srcqp, and reason,
+// IBV_WC_, SUCCESS if left out; fields id, op, len, imm, inv, vendor, srcqp, and reason,
 // by the names of trace.Reason; flag solicited.
 //
 // mem and word compare memory, a word being 8 octets in the host's order; set
-// and setword change it. withdraw deregisters a region.
+// and setword change it. withdraw deregisters a region or deallocates a window;
+// refused if it must be.
 //
 // state compares the state. modify takes attributes of the qp line, and state;
 // those that the transition needs and the line does not name are as on the qp

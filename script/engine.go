@@ -79,6 +79,17 @@ func Engine(s *Setup) (Subject, error) {
 		}
 		g.Key, g.Withdraw = r.Key, func() error { return mrs.Deregister(r.Key) }
 	}
+	for _, g := range s.Windows {
+		pd := domain
+		if g.Foreign {
+			pd = foreign
+		}
+		w, err := mrs.AllocWindow(pd, g.Type)
+		if err != nil {
+			return nil, err
+		}
+		g.Key, g.Withdraw = w.Key(), func() error { mrs.FreeWindow(w); return nil }
+	}
 	sendMem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
 	recvMem := verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
 	e := &engine{setup: s, burst: wire.NewBurst()}

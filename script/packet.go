@@ -153,7 +153,11 @@ func (c *parser) parsePacket(a *args, inbound bool) *packet {
 		case v.region == "" && f.bits < 64 && v.off>>f.bits != 0:
 			a.fail("%s=%s: the field has %d bits", f.name, s, f.bits)
 		}
-		c.needRegion(a, v)
+		if f.kind == key {
+			c.needKey(a, v)
+		} else {
+			c.needRegion(a, v)
+		}
 		p.settings = append(p.settings, setting{f, v})
 	}
 	if n, ok := a.num("len", 20); ok {
@@ -349,6 +353,11 @@ func (r *runner) show(f *field, v uint64) string {
 	case key:
 		for name, g := range r.regions {
 			if uint64(g.Key) == v {
+				return name
+			}
+		}
+		for name, w := range r.windows {
+			if uint64(w.Key) == v {
 				return name
 			}
 		}

@@ -21,6 +21,7 @@ type Script struct {
 	attr    verbs.QPAttr // of the qp line
 	state   verbs.QPState
 	regions []region
+	windows []Window
 	steps   []step
 }
 
@@ -141,6 +142,7 @@ func init() {
 		"reports": func(c *parser, a *args) { c.s.Reports = append(c.s.Reports, c.list(a, "a report")...) },
 		"qp":      (*parser).qp,
 		"region":  (*parser).region,
+		"window":  (*parser).window,
 	}
 }
 
@@ -271,12 +273,12 @@ func parseAccess(a *args, s string) (out verbs.Access) {
 		return 0
 	}
 	for _, ch := range s {
-		i := strings.IndexRune("lwra", ch)
+		i := strings.IndexRune("lwrabz", ch)
 		if i < 0 {
-			a.fail("access=%s: letters of l (local write), w, r, a (remote write, read, atomic), or all, or none", s)
+			a.fail("access=%s: letters of l (local write), w, r, a (remote write, read, atomic), b (binding of windows), z (zero-based), or all, or none", s)
 			return 0
 		}
-		out |= []verbs.Access{verbs.AccessLocalWrite, verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic}[i]
+		out |= 1 << i
 	}
 	return out
 }
@@ -307,7 +309,7 @@ func (c *parser) region(a *args) {
 	if total > maxMemory {
 		a.fail("regions of more than %d octets together", maxMemory)
 	}
-	if slices.ContainsFunc(c.s.regions, func(o region) bool { return o.name == g.name }) {
+	if c.hasRegion(g.name) || c.hasWindow(g.name) {
 		a.fail("there is a region %s already", g.name)
 	}
 	c.s.regions = append(c.s.regions, g)
@@ -315,14 +317,18 @@ func (c *parser) region(a *args) {
 
 // defaultRegion is m, unless the script has its own.
 func (c *parser) defaultRegion() {
-	if !slices.ContainsFunc(c.s.regions, func(o region) bool { return o.name == "m" }) {
+	if !c.hasRegion("m") {
 		c.s.regions = append(c.s.regions, region{name: "m", size: 1 << 16, addr: 0x10000, access: verbs.AccessAll})
 	}
 }
 
+func (c *parser) hasRegion(name string) bool {
+	return slices.ContainsFunc(c.s.regions, func(o region) bool { return o.name == name })
+}
+
 // needRegion complains of a place in a region that there is not.
 func (c *parser) needRegion(a *args, p place) {
-	if p.region != "" && !slices.ContainsFunc(c.s.regions, func(o region) bool { return o.name == p.region }) {
+	if p.region != "" && !c.hasRegion(p.region) {
 		a.fail("there is no region %s", p.region)
 	}
 }
@@ -344,7 +350,7 @@ func (c *parser) sgl(a *args) (out []piece) {
 	}
 	for _, p := range out {
 		c.needRegion(a, p.at)
-		c.needRegion(a, p.key)
+		c.needKey(a, p.key)
 	}
 	return out
 }

@@ -66,7 +66,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{"qp rc\nrecv va=1\n", "unknown word va="},
 		{"qp rc\ncq both\n", "cq send or cq recv"},
 		{"qp rc\ncq send FROB\n", "unknown word FROB"},
-		{"qp rc\ncq send op=x\n", "op=x: there are cmp_swap"},
+		{"qp rc\ncq send op=x\n", "op=x: there are bind cmp_swap"},
 		{"qp rc\ncq send reason=x\n", "no reason of package trace"},
 		{"qp rc\nmem 5 00\n", "a place in a region"},
 		{"qp rc\nmem m\n", "octets such as"},

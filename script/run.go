@@ -63,6 +63,7 @@ type runner struct {
 	slack   int64
 	log     func(string)
 	regions map[string]*Region
+	windows map[string]*Window
 
 	now    int64
 	when   when // of the step at hand, absolute
@@ -90,7 +91,7 @@ type done struct {
 // Run runs the script once. The error is a *Failure that tells the step, or what
 // kept the queue pair from being made.
 func (s *Script) Run(o Options) error {
-	r := &runner{s: s, setup: s.setup, shift: o.Shift, slack: int64(o.Slack), log: o.Log, budget: -1, regions: map[string]*Region{}}
+	r := &runner{s: s, setup: s.setup, shift: o.Shift, slack: int64(o.Slack), log: o.Log, budget: -1, regions: map[string]*Region{}, windows: map[string]*Window{}}
 	if o.Make == nil {
 		o.Make = Engine
 	}
@@ -99,6 +100,10 @@ func (s *Script) Run(o Options) error {
 		m := &Region{Name: g.name, Mem: make([]byte, g.size), IOVA: g.addr, Access: g.access, Foreign: g.foreign}
 		copy(m.Mem, g.fill)
 		r.regions[g.name], r.setup.Regions = m, append(r.setup.Regions, m)
+	}
+	for _, w := range s.windows {
+		r.windows[w.Name] = &w
+		r.setup.Windows = append(r.setup.Windows, &w)
 	}
 	var err error
 	if r.sub, err = o.Make(&r.setup); err != nil {
@@ -311,6 +316,9 @@ func (r *runner) addr(p place) uint64 {
 func (r *runner) key(p place) uint32 {
 	if p.region == "" {
 		return uint32(p.off)
+	}
+	if w := r.windows[p.region]; w != nil {
+		return w.next(p.off)
 	}
 	return r.regions[p.region].Key
 }

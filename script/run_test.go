@@ -113,6 +113,9 @@ func TestLogIsAScript(t *testing.T) {
 			for _, g := range s.regions {
 				header += "region " + g.name + "\n"
 			}
+			for _, w := range s.windows {
+				header += "window " + w.Name + "\n"
+			}
 			if _, err := Parse("log", header+line+"\n"); err != nil {
 				t.Errorf("%s: %v", s.File, err)
 			}

@@ -25,6 +25,7 @@ type Setup struct {
 	CQE int // completions that its queues hold at least; 0 is as many as come
 
 	Regions []*Region
+	Windows []*Window
 	Groups  []netip.Addr // multicast groups that a UD queue pair is attached to
 
 	// SetLimit arms the limit of a shared receive queue; the Maker's, nil where

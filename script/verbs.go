@@ -78,7 +78,7 @@ func (c *parser) quiet(*args) action {
 // operations are the opcodes of send requests by the names of scripts.
 var operations = map[string]verbs.WROpcode{
 	"send": verbs.WRSend, "send_imm": verbs.WRSendImm, "send_inv": verbs.WRSendInv, "write": verbs.WRWrite, "write_imm": verbs.WRWriteImm,
-	"read": verbs.WRRead, "cmp_swap": verbs.WRCmpSwap, "fetch_add": verbs.WRFetchAdd,
+	"read": verbs.WRRead, "bind": verbs.WRBindMW, "local_inv": verbs.WRLocalInv, "cmp_swap": verbs.WRCmpSwap, "fetch_add": verbs.WRFetchAdd,
 }
 
 func (c *parser) post(a *args) action {
@@ -101,25 +101,16 @@ func (c *parser) post(a *args) action {
 	n32("imm", &w.Imm)
 	n32("dest", &w.RemoteQPN)
 	n32("qkey", &w.RemoteQKey)
-	if inv, ok := a.num("inv", 32); ok {
-		w.Imm = uint32(inv)
-	}
 	w.CompareAdd, _ = a.num("add", 64)
 	if v, ok := a.num("compare", 64); ok {
 		w.CompareAdd = v
 	}
 	w.Swap, _ = a.num("swap", 64)
-	at := func(key string) (p place) {
-		if s, ok := a.str(key); ok {
-			var err error
-			if p, err = parsePlace(s); err != nil {
-				a.fail("%s: %v", key, err)
-			}
-			c.needRegion(a, p)
-		}
-		return p
+	va, rkey, inv := c.place(a, "va", c.needRegion), c.place(a, "rkey", c.needKey), c.place(a, "inv", c.needKey)
+	bind := func(*runner) verbs.Bind { return verbs.Bind{} }
+	if w.Opcode == verbs.WRBindMW {
+		bind = c.bind(a)
 	}
-	va, rkey := at("va"), at("rkey")
 	list := c.sgl(a)
 	if a.flag("unsignaled") {
 		w.Flags &^= verbs.SendSignaled
@@ -140,8 +131,14 @@ func (c *parser) post(a *args) action {
 	return func(r *runner) error {
 		w := w
 		w.SGL, w.RemoteAddr, w.RKey = r.sgl(list), r.addr(va), r.key(rkey)
-		w.Inline = bytes.Clone(data)
+		w.Inline, w.Bind = bytes.Clone(data), bind(r)
+		if inv != (place{}) {
+			w.Imm = r.key(inv)
+		}
 		err := r.sub.PostSend(r.now, &w)
+		if err == nil && w.Opcode == verbs.WRBindMW {
+			r.bound(w.Bind)
+		}
 		clear(w.SGL) // the program's, again
 		clear(w.Inline)
 		return r.posted(err, refused)
@@ -377,7 +374,13 @@ func (c *parser) limit(a *args) action {
 }
 
 func (c *parser) withdraw(a *args) action {
-	p := place{region: a.next("a region")}
-	c.needRegion(a, p)
-	return func(r *runner) error { return r.regions[p.region].Withdraw() }
+	p := place{region: a.next("a region or window")}
+	c.needKey(a, p)
+	refused := a.flag("refused")
+	return func(r *runner) error {
+		if w := r.windows[p.region]; w != nil {
+			return r.posted(w.Withdraw(), refused)
+		}
+		return r.posted(r.regions[p.region].Withdraw(), refused)
+	}
 }

@@ -62,6 +62,8 @@ const (
 	FailTooManyReads  // more READs and atomics at once than max_dest_rd_atomic
 	FailQPAccess      // request that the queue pair's access flags forbid
 	FailDevice        // the device failed or was closed
+	FailMemory        // bind or invalidation in a work request that is not allowed
+	FailInvalidate    // SEND that invalidates a key of ours that may not be
 
 	RetryTimeout    // no answer within the timeout
 	RetrySequence   // NAK sequence error
@@ -132,6 +134,8 @@ var reasons = [NumReasons]reasonText{
 	FailTooManyReads:  {"resp_too_many_reads", "the peer has more READs and atomics outstanding than max_dest_rd_atomic allows"},
 	FailQPAccess:      {"resp_qp_access", "the request is one that the queue pair's access flags forbid"},
 	FailDevice:        {"device_fatal", "the device failed or was closed"},
+	FailMemory:        {"memory_management", "a work request binds or invalidates a memory window that does not allow it: a key that is not the window's present one, a region without AccessMWBind or the rights asked for, a range beyond it, or a window of another protection domain, queue pair or type"},
+	FailInvalidate:    {"resp_invalidate_err", "the peer asked to invalidate a key that is not of a bound type 2 window of this queue pair"},
 
 	RetryTimeout:    {"local_ack_timeout_err", "no answer within the timeout; packets or answers are lost, or the timeout is too short"},
 	RetrySequence:   {"packet_seq_err", "the peer missed a packet and asked for it"},

@@ -165,6 +165,7 @@ func TestErrStatus(t *testing.T) {
 		s, ok := ErrStatus(why)
 		want := map[trace.Reason]verbs.WCStatus{
 			trace.FailLocalLen: verbs.WCLocLenErr, trace.FailLocalProt: verbs.WCLocProtErr, trace.FailLocalQPOp: verbs.WCLocQPOpErr,
+			trace.FailInvalidate: verbs.WCRemInvReqErr,
 		}[why]
 		assert.Equal(t, want, s, why)
 		assert.Equal(t, want != 0, ok, why)

@@ -10,20 +10,25 @@ import (
 type Memory struct {
 	mrs   *mr.Table
 	pd    mr.PD
+	owner mr.Owner // of windows of type 2
 	parts [][]byte // scratch of Resolve
 }
 
 // Init makes room for lists of as many entries as c allows.
 func (m *Memory) Init(c *Config) {
-	m.mrs, m.pd = c.MRs, c.PD
+	m.mrs, m.pd, m.owner = c.MRs, c.PD, c.MRs.NewOwner()
 	m.parts = make([][]byte, 0, max(c.Cap.MaxSendSGE, c.Cap.MaxRecvSGE))
 }
 
-// Remote returns the n octets at va that a peer's request names, or why it may
-// not have them.
+// Remote returns the n octets at va that a peer's request names, by the key of a
+// region or window, or why it may not have them.
 func (m *Memory) Remote(rkey uint32, va uint64, n int, need verbs.Access) ([]byte, trace.Reason) {
-	return m.mrs.Resolve(m.pd, rkey, va, n, need)
+	return m.mrs.Remote(m.pd, m.owner, rkey, va, n, need)
 }
+
+// Invalidate ends the use of a window of this queue pair; it reports false for a
+// key that may not be invalidated, and changes nothing then.
+func (m *Memory) Invalidate(key uint32) bool { return m.mrs.Invalidate(m.pd, m.owner, key) }
 
 // Resolve returns the stretches of registered memory behind n octets at offset
 // off of a scatter/gather list. It returns false when the list is too short, or

@@ -88,6 +88,8 @@ func ErrStatus(why trace.Reason) (s verbs.WCStatus, ok bool) {
 		return verbs.WCLocProtErr, true
 	case trace.FailLocalQPOp:
 		return verbs.WCLocQPOpErr, true
+	case trace.FailInvalidate: // as rxe has it
+		return verbs.WCRemInvReqErr, true
 	}
 	return 0, false
 }

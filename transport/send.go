@@ -34,6 +34,26 @@ type SendEntry struct {
 // Fail marks the request as one that broke a local rule.
 func (w *SendEntry) Fail(s verbs.WCStatus, why trace.Reason) { w.Bad, w.BadWhy = s, why }
 
+// Local reports whether the request is about memory of this end: it sends nothing
+// and takes no PSN.
+func (w *SendEntry) Local() bool { return w.Opcode == verbs.WRBindMW || w.Opcode == verbs.WRLocalInv }
+
+// RunLocal carries out a local request, or fails it and changes nothing. Running
+// one twice is not the same as once, so who sends again must not run it again.
+// Both kinds fail as memory management operations (IBA 11.6.2); rxe says local QP
+// operation error of a LOCAL_INV.
+func (w *SendEntry) RunLocal(m *Memory) {
+	ok := false
+	if w.Opcode == verbs.WRBindMW {
+		ok = m.mrs.Bind(m.pd, m.owner, w.Bind()) == trace.None
+	} else {
+		ok = m.Invalidate(w.Imm)
+	}
+	if !ok {
+		w.Fail(verbs.WCMWBindErr, trace.FailMemory)
+	}
+}
+
 // Fetch takes the next posted send request. more is false when there is none;
 // broken says that what stands in the ring is no request, which ends the
 // queue: the entry is then Bad, as is one longer than a message can be.
@@ -53,6 +73,8 @@ func (w *SendEntry) Fetch(sq *verbs.SendRing) (more, broken bool) {
 	}
 	switch {
 	case !ok:
+		w.Fail(verbs.WCLocQPOpErr, trace.FailLocalQPOp)
+	case w.Local() && (w.NumSGE != 0 || w.Flags&verbs.SendInline != 0):
 		w.Fail(verbs.WCLocQPOpErr, trace.FailLocalQPOp)
 	case w.Length > MaxMessage:
 		w.Fail(verbs.WCLocLenErr, trace.FailLocalLen)
@@ -80,6 +102,10 @@ func (w *SendEntry) Completion(wc *verbs.WC, qpn bth.QPN, s verbs.WCStatus, why 
 		wc.Opcode, wc.ByteLen = verbs.WCCmpSwap, 8
 	case verbs.WRFetchAdd:
 		wc.Opcode, wc.ByteLen = verbs.WCFetchAdd, 8
+	case verbs.WRBindMW:
+		wc.Opcode = verbs.WCBindMW
+	case verbs.WRLocalInv:
+		wc.Opcode = verbs.WCLocalInv
 	default:
 		wc.Opcode = verbs.WCSend
 	}

@@ -244,6 +244,7 @@ type DeviceAttr struct {
 	MaxCQ         int
 	MaxCQE        int
 	MaxMR         int
+	MaxMW         int
 	MaxPD         int
 	MaxQPRdAtom   int
 	MaxInitRdAtom int

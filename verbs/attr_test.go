@@ -19,11 +19,12 @@ func TestValues(t *testing.T) {
 
 		"IBV_ACCESS_LOCAL_WRITE": {int(AccessLocalWrite), 1}, "IBV_ACCESS_REMOTE_WRITE": {int(AccessRemoteWrite), 2},
 		"IBV_ACCESS_REMOTE_READ": {int(AccessRemoteRead), 4}, "IBV_ACCESS_REMOTE_ATOMIC": {int(AccessRemoteAtomic), 8},
-		"IBV_ACCESS_MW_BIND": {int(AccessMWBind), 16}, "all access": {int(AccessAll), 15},
+		"IBV_ACCESS_MW_BIND": {int(AccessMWBind), 16}, "IBV_ACCESS_ZERO_BASED": {int(AccessZeroBased), 32}, "all access": {int(AccessAll), 15},
 
 		"IBV_WR_RDMA_WRITE": {int(WRWrite), 0}, "IBV_WR_RDMA_WRITE_WITH_IMM": {int(WRWriteImm), 1}, "IBV_WR_SEND": {int(WRSend), 2},
 		"IBV_WR_SEND_WITH_IMM": {int(WRSendImm), 3}, "IBV_WR_RDMA_READ": {int(WRRead), 4}, "IBV_WR_ATOMIC_CMP_AND_SWP": {int(WRCmpSwap), 5},
 		"IBV_WR_ATOMIC_FETCH_AND_ADD": {int(WRFetchAdd), 6}, "IBV_WR_SEND_WITH_INV": {int(WRSendInv), 9},
+		"IBV_WR_LOCAL_INV": {int(WRLocalInv), 7}, "IBV_WR_BIND_MW": {int(WRBindMW), 8}, "IBV_MW_TYPE_1": {int(MWType1), 1}, "IBV_MW_TYPE_2": {int(MWType2), 2},
 
 		"IBV_SEND_FENCE": {int(SendFence), 1}, "IBV_SEND_SIGNALED": {int(SendSignaled), 2}, "IBV_SEND_SOLICITED": {int(SendSolicited), 4},
 		"IBV_SEND_INLINE": {int(SendInline), 8},
@@ -35,7 +36,8 @@ func TestValues(t *testing.T) {
 		"IBV_WC_RNR_RETRY_EXC_ERR": {int(WCRNRRetryExcErr), 13}, "IBV_WC_FATAL_ERR": {int(WCFatalErr), 19}, "IBV_WC_GENERAL_ERR": {int(WCGeneralErr), 21},
 
 		"IBV_WC_SEND": {int(WCSend), 0}, "IBV_WC_RDMA_WRITE": {int(WCWrite), 1}, "IBV_WC_RDMA_READ": {int(WCRead), 2}, "IBV_WC_COMP_SWAP": {int(WCCmpSwap), 3},
-		"IBV_WC_FETCH_ADD": {int(WCFetchAdd), 4}, "IBV_WC_RECV": {int(WCRecv), 128}, "IBV_WC_RECV_RDMA_WITH_IMM": {int(WCRecvWriteImm), 129},
+		"IBV_WC_FETCH_ADD": {int(WCFetchAdd), 4}, "IBV_WC_BIND_MW": {int(WCBindMW), 5}, "IBV_WC_LOCAL_INV": {int(WCLocalInv), 6},
+		"IBV_WC_RECV": {int(WCRecv), 128}, "IBV_WC_RECV_RDMA_WITH_IMM": {int(WCRecvWriteImm), 129},
 
 		"IBV_WC_GRH": {int(WCGRH), 1}, "IBV_WC_WITH_IMM": {int(WCWithImm), 2}, "IBV_WC_WITH_INV": {int(WCWithInv), 8},
 
@@ -70,7 +72,7 @@ func TestValues(t *testing.T) {
 func TestStrings(t *testing.T) {
 	require.Equal(t, "RC UC UD QPType(0) QPType(5)", words([]QPType{RC, UC, UD, 0, 5}))
 	require.Equal(t, "RESET INIT RTR RTS SQD SQE ERR QPState(7) QPState(255)", words([]QPState{0, 1, 2, 3, 4, 5, 6, 7, 255}))
-	require.Equal(t, "RDMA_WRITE RDMA_WRITE_WITH_IMM SEND SEND_WITH_IMM RDMA_READ ATOMIC_CMP_AND_SWP ATOMIC_FETCH_AND_ADD WROpcode(7) WROpcode(8) SEND_WITH_INV WROpcode(10)",
+	require.Equal(t, "RDMA_WRITE RDMA_WRITE_WITH_IMM SEND SEND_WITH_IMM RDMA_READ ATOMIC_CMP_AND_SWP ATOMIC_FETCH_AND_ADD LOCAL_INV BIND_MW SEND_WITH_INV WROpcode(10)",
 		words([]WROpcode{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}))
 	seen := map[string]bool{}
 	for _, s := range []WCStatus{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 19, 20, 21, 22, 255} {

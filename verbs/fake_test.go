@@ -65,6 +65,10 @@ func (f *fake) RegMR(r MRReq) (MRInfo, error) {
 	return MRInfo{Handle: 21, Mem: r.Mem, IOVA: r.IOVA, LKey: 31, RKey: 32}, f.call("RegMR")
 }
 
+func (f *fake) AllocMW(r MWReq) (MWInfo, error) {
+	return MWInfo{Handle: 71, RKey: 0x12345ff}, f.call("AllocMW %d %d", r.PD, r.Type)
+}
+
 func (f *fake) CreateCQ(c CQConfig) (CQInfo, error) {
 	if err := f.call("CreateCQ %d %d", c.Depth, c.Vector); err != nil {
 		return CQInfo{}, err

@@ -35,6 +35,7 @@ type Admin interface {
 type Objects interface {
 	AllocPD() (Handle, error)
 	RegMR(MRReq) (MRInfo, error)
+	AllocMW(MWReq) (MWInfo, error)
 	CreateCQ(CQConfig) (CQInfo, error)
 	CreateSRQ(SRQReq) (SRQInfo, error)
 	// ModifySRQ arms the limit: EventSRQLimit is reported when fewer than
@@ -76,6 +77,7 @@ const (
 	KindQP
 	KindSRQ
 	KindAH
+	KindMW
 )
 
 // MRReq asks for a memory region. With Mem the region is that memory; without,
@@ -98,6 +100,18 @@ type MRInfo struct {
 	IOVA   uint64
 	LKey   uint32
 	RKey   uint32
+}
+
+// MWReq asks for a memory window.
+type MWReq struct {
+	PD   Handle
+	Type MWType
+}
+
+// MWInfo describes an allocated memory window.
+type MWInfo struct {
+	Handle Handle
+	RKey   uint32 // which gives access to nothing until the window is bound
 }
 
 // CQConfig describes a completion queue.

@@ -301,6 +301,10 @@ func (q *QP) checkSend(w *SendWR) error {
 		if q.typ != RC {
 			return fmt.Errorf("%w: %v needs an RC queue pair, this is %v", ErrInvalidWR, w.Opcode, q.typ)
 		}
+	case WRLocalInv, WRBindMW:
+		if err := q.checkLocal(w); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("%w: unknown opcode %d", ErrInvalidWR, w.Opcode)
 	}

@@ -26,7 +26,7 @@ func TestPostSend(t *testing.T) {
 		{[]SendWR{ok(1), ok(2), ok(3), ok(4), ok(5)}, 4, ErrQueueFull, "poll completions"},
 		{[]SendWR{{Opcode: WRSend, SGL: sges(3)}, ok(2)}, 0, ErrInvalidWR, "3 scatter/gather entries"},
 		{[]SendWR{ok(1), {Opcode: WRSend, Flags: SendInline, Inline: octets(11)}, ok(3)}, 1, ErrInvalidWR, "11 octets of inline data"},
-		{[]SendWR{ok(1), {Opcode: WRSend, Flags: SendInline, Inline: octets(10)}, {Opcode: 7}}, 2, ErrInvalidWR, "unknown opcode 7"},
+		{[]SendWR{ok(1), {Opcode: WRSend, Flags: SendInline, Inline: octets(10)}, {Opcode: 10}}, 2, ErrInvalidWR, "unknown opcode 10"},
 		{[]SendWR{{Opcode: 255}}, 0, ErrInvalidWR, "unknown opcode 255"},
 	} {
 		f.bells = 0
@@ -113,7 +113,7 @@ func TestPostStates(t *testing.T) {
 		}
 	}
 	for typ, ops := range map[QPType]map[WROpcode]bool{
-		RC: {0: true, 1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 9: true},
+		RC: {0: true, 1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true},
 		UC: {0: true, 1: true, 2: true, 3: true},
 		UD: {2: true, 3: true},
 	} {

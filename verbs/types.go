@@ -59,8 +59,9 @@ const (
 	AccessRemoteRead   Access = 1 << 2 // peers may READ
 	AccessRemoteAtomic Access = 1 << 3 // peers may FetchAdd and CmpSwap
 	AccessMWBind       Access = 1 << 4 // memory windows may be bound to it
+	AccessZeroBased    Access = 1 << 5 // of a type 2 window: peers count addresses from its first octet
 
-	// AccessAll is everything but window binding.
+	// AccessAll is everything but what has to do with windows.
 	AccessAll = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
 )
 
@@ -75,6 +76,8 @@ const (
 	WRRead     WROpcode = 4
 	WRCmpSwap  WROpcode = 5
 	WRFetchAdd WROpcode = 6
+	WRLocalInv WROpcode = 7 // invalidates a key of this end; sends nothing
+	WRBindMW   WROpcode = 8 // binds a memory window; sends nothing
 	WRSendInv  WROpcode = 9
 )
 
@@ -94,6 +97,10 @@ func (o WROpcode) String() string {
 		return "ATOMIC_CMP_AND_SWP"
 	case WRFetchAdd:
 		return "ATOMIC_FETCH_AND_ADD"
+	case WRLocalInv:
+		return "LOCAL_INV"
+	case WRBindMW:
+		return "BIND_MW"
 	case WRSendInv:
 		return "SEND_WITH_INV"
 	}
@@ -144,7 +151,7 @@ func (s WCStatus) String() string {
 	case WCWRFlushErr:
 		return "Work Request Flushed Error"
 	case WCMWBindErr:
-		return "memory bind operation error"
+		return "memory management operation error"
 	case WCBadRespErr:
 		return "bad response error"
 	case WCLocAccessErr:
@@ -180,6 +187,8 @@ const (
 	WCRead         WCOpcode = 2
 	WCCmpSwap      WCOpcode = 3
 	WCFetchAdd     WCOpcode = 4
+	WCBindMW       WCOpcode = 5
+	WCLocalInv     WCOpcode = 6
 	WCRecv         WCOpcode = 1 << 7
 	WCRecvWriteImm WCOpcode = WCRecv + 1
 )
@@ -253,13 +262,15 @@ type SendWR struct {
 
 	RemoteAddr uint64 // WRITE, READ, atomics
 	RKey       uint32
-	Imm        uint32 // host order; with SendInv the key to invalidate
+	Imm        uint32 // host order; with SendInv and LocalInv the key to invalidate
 	CompareAdd uint64 // atomics: value to compare with or to add
 	Swap       uint64 // CmpSwap: value to store
 
 	RemoteQPN  uint32 // UD
 	RemoteQKey uint32 // UD
 	AH         uint32 // UD: handle of an address vector
+
+	Bind Bind // BindMW
 }
 
 // RecvWR is a receive work request.

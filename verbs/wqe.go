@@ -26,7 +26,15 @@ const (
 	sqQKey   = 52 // u32
 	sqAH     = 56 // u32
 	sqZero   = 60 // u32, 0
-	sgeLen   = 16
+
+	// BIND_MW has other meanings for the words of a request to a peer.
+	sqBindAddr   = sqRAddr    // u64
+	sqBindKey    = sqRKey     // u32
+	sqBindNewKey = sqImm      // u32
+	sqBindLen    = sqCmpAdd   // u64
+	sqBindLKey   = sqSwap     // u32
+	sqBindAccess = sqSwap + 4 // u32
+	sgeLen       = 16
 
 	// MaxSendUnits is the longest send WQE: a header and 32 SGEs, or 512
 	// octets of inline data.
@@ -125,6 +133,14 @@ func (q *SendQueue) Put(w *SendWR) error {
 	le.PutUint32(h[sqImm:], w.Imm)
 	le.PutUint64(h[sqCmpAdd:], w.CompareAdd)
 	le.PutUint64(h[sqSwap:], w.Swap)
+	if w.Opcode == WRBindMW {
+		le.PutUint64(h[sqBindAddr:], w.Bind.Addr)
+		le.PutUint32(h[sqBindKey:], w.Bind.Key)
+		le.PutUint32(h[sqBindNewKey:], w.Bind.NewKey)
+		le.PutUint64(h[sqBindLen:], w.Bind.Length)
+		le.PutUint32(h[sqBindLKey:], w.Bind.LKey)
+		le.PutUint32(h[sqBindAccess:], uint32(w.Bind.Access))
+	}
 	le.PutUint32(h[sqQPN:], w.RemoteQPN)
 	le.PutUint32(h[sqQKey:], w.RemoteQKey)
 	le.PutUint32(h[sqAH:], w.AH)
@@ -176,6 +192,11 @@ type SendWQE struct {
 	Flags      SendFlags
 	NumSGE     uint8
 	Units      uint8
+}
+
+// Bind is what a BIND_MW asks for.
+func (w *SendWQE) Bind() Bind {
+	return Bind{Key: w.RKey, NewKey: w.Imm, LKey: uint32(w.Swap), Addr: w.RemoteAddr, Length: w.CompareAdd, Access: Access(w.Swap >> 32)}
 }
 
 // SendRing is the NIC's side of a send ring. It trusts nothing in it: indexes

@@ -365,6 +365,7 @@ func drawWR(t *rapid.T, c QPCap) SendWR {
 		CompareAdd: rapid.Uint64().Draw(t, "add"), Swap: rapid.Uint64().Draw(t, "swap"), RemoteQPN: rapid.Uint32().Draw(t, "qpn"),
 		RemoteQKey: rapid.Uint32().Draw(t, "qkey"), AH: rapid.Uint32().Draw(t, "ah"),
 	}
+	w.Bind = Bind{Key: w.RKey, NewKey: w.Imm, LKey: uint32(w.Swap), Addr: w.RemoteAddr, Length: w.CompareAdd, Access: Access(w.Swap >> 32)}
 	if w.Flags&SendInline != 0 {
 		w.Inline = rapid.SliceOfN(rapid.Byte(), 0, c.MaxInline).Draw(t, "inline")
 		if slices.Contains([]WROpcode{WRRead, WRCmpSwap, WRFetchAdd}, w.Opcode) {

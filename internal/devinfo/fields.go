@@ -103,7 +103,7 @@ func (i *Info) limits() []field {
 		word("atomic_cap", "%s", atomic),
 		num("max_ee", 0),
 		num("max_rdd", 0),
-		num("max_mw", 0),
+		num("max_mw", a.MaxMW),
 		num("max_raw_ipv6_qp", 0),
 		num("max_raw_ethy_qp", 0),
 		num("max_mcast_grp", a.MaxMcastGrp),

@@ -18,11 +18,9 @@ var Reports = []Report{
 	{ID: "B11", Text: "clean-up from many sides", Tests: []string{"nic/life_test.go TestChurn"}},
 	{ID: "B12", Text: "a timer that fires after its queue pair", Tests: []string{"nic/life_test.go TestDestroyPendingTimer"}},
 	{ID: "B14", Text: "a device that goes under load", Tests: []string{"nic/life_test.go TestCloseUnderLoad"}},
-	{ID: "B29", Text: "local operations run again on go-back-N", Gap: "there are no local operations yet: memory windows."},
 	{ID: "B34", Text: "long WRITEs hang on retransmission", Tests: []string{"rc/matrix_test.go TestDropMatrix", "rc/lossy_test.go TestLossy"}},
 	{ID: "B35", Text: "lock-up on lost packets", Tests: []string{"rc/lossy_test.go TestLossy", "sim/workload_test.go TestWorkload"}},
 	{ID: "B48", Text: "max_rd_atomic beyond the device's", Tests: []string{"rc/state_test.go TestModifyErrors"}},
-	{ID: "B50", Text: "invalidation of the wrong keys", Gap: "there is no invalidation yet: memory windows."},
 	{ID: "B57", Text: "query leaves the current state out", Tests: []string{"rc/state_test.go TestEstablished"}},
 	{ID: "B79", Text: "a GID that the interface has not", Tests: []string{"netns_linux_test.go TestGIDMistakes"}},
 }

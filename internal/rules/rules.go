@@ -18,7 +18,7 @@ type Rule struct {
 // Groups are the headings in the order of the document.
 var Groups = []string{
 	"Sequence", "Acknowledgements", "Duplicates", "AETH and credits", "Retries and timers", "Lengths and segmentation", "Errors", "States",
-	"Atomics", "UC and UD", "Addressing and keys", "Order, completions and events", "Hostile and odd packets", "Other services",
+	"Atomics", "Memory windows", "UC and UD", "Addressing and keys", "Order, completions and events", "Hostile and odd packets", "Other services",
 }
 
 // All are the rules, by group.
@@ -424,6 +424,37 @@ var All = []Rule{
 	},
 
 	{
+		ID: "memory-windows", Group: "Memory windows", Clause: "10.6.7",
+		Text: "A bound window gives peers its part of a region with rights of its own, under its present key: on any queue pair of its domain (type 1), or on the one that bound it (2B).",
+		Code: []string{"mr/window.go Bind", "mr/window.go resolve"}, Tests: []string{"mr/window_test.go TestWindow", "rc/window_test.go TestWindowOfAnother", "nic/mw_test.go TestWindows"},
+	},
+	{
+		ID: "window-region", Group: "Memory windows", Clause: "11.2.8.3",
+		Text: "A region to which windows are bound is not deregistered.",
+		Code: []string{"mr/mr.go Deregister", "nic/objects.go deregister"}, Tests: []string{"nic/mw_test.go TestWindows"},
+	},
+	{
+		ID: "bind-refused", Group: "Memory windows", Clause: "C10-72 to C10-75, o10-37.2.30",
+		Text: "A bind of a wrong key, beyond its region, without the region's leave or of another domain fails as a memory management operation, and changes nothing.",
+		Code: []string{"mr/window.go Bind", "transport/send.go RunLocal"}, Tests: []string{"mr/window_test.go TestBindRefused"},
+	},
+	{
+		ID: "invalidate", Group: "Memory windows", Clause: "9.4.1, 10.6.5",
+		Text: "LOCAL_INV and a SEND with invalidate, when its message is complete, free a window of type 2; the receive completion carries the key; one that comes again invalidates nothing.",
+		Code: []string{"mr/window.go Invalidate", "rc/execute.go execute", "rc/execute.go finish"},
+	},
+	{
+		ID: "invalidate-refused", Group: "Memory windows", Clause: "9.9.3, o10-37.2.26",
+		Text: "No other key is invalidated, a region's, one of type 1, of a free window or another queue pair's: a LOCAL_INV fails, of a SEND the receive request tells, in ERR, and no NAK (class J, as Soft-RoCE has it).",
+		Code: []string{"mr/window.go Invalidate", "rc/responder.go reject"}, Tests: []string{"mr/window_test.go TestInvalidateRefused", "rc/window_test.go TestWindowOfAnother"},
+	},
+	{
+		ID: "local-operations", Group: "Memory windows", Clause: "10.8.3.3, 10.6.5.1",
+		Text: "BIND_MW and LOCAL_INV run in the order of the send queue, once, however often what is around them is sent; they take no PSN, complete in order, and a fenced LOCAL_INV waits for everything before it.",
+		Code: []string{"rc/requester.go runLocal", "rc/sq.go skipRun", "rc/requester.go finishLocal", "rc/requester.go held"}, Tests: []string{"rc/window_test.go TestLocalOnce"},
+	},
+
+	{
 		ID: "ackreq-unreliable", Group: "UC and UD", Clause: "9.8.3",
 		Text: "AckReq is never set on UC and UD packets.",
 		Code: []string{"uc/qp.go put", "ud/qp.go put"},
@@ -585,17 +616,6 @@ var All = []Rule{
 		Text: "A CNP is taken in whatever form ConnectX sends it, counted, and not answered.",
 		Code: []string{"nic/rx.go admits"},
 		Gap:  "DCQCN: it slows nothing yet, and none is sent when congestion is experienced.",
-	},
-	{
-		ID: "invalidate", Group: "Other services",
-		Text: "SEND with invalidate invalidates the receiver's key, within its domain and kind.",
-		Code: []string{"rc/responder.go checkOpcode"},
-		Gap:  "memory windows and invalidation: it is sent, and refused as an invalid request when received.",
-	},
-	{
-		ID: "memory-windows", Group: "Other services",
-		Text: "Memory windows of type 1 and 2B are bound and invalidated by send requests, which run once.",
-		Gap:  "memory windows: not implemented (reports B07, B29, B50).",
 	},
 	{
 		ID: "atomic-write", Group: "Other services", Clause: "A19",

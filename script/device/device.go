@@ -96,6 +96,17 @@ func (d *device) create(s *script.Setup) error {
 		}
 		g.Key, g.Withdraw = m.RKey(), m.Deregister
 	}
+	for _, g := range s.Windows {
+		pd := own
+		if g.Foreign {
+			pd = others
+		}
+		w, err := pd.AllocMW(g.Type)
+		if err != nil {
+			return err
+		}
+		g.Key, g.Withdraw = w.RKey(), w.Dealloc
+	}
 	cqe := s.CQE
 	if cqe == 0 {
 		cqe = cqDepth
