@@ -136,8 +136,8 @@ func (r *responses) sentAck(p *bth.Packet) {
 	case !r.offers(p.Syndrome):
 		t.Fatalf("%s: ACK with syndrome %v, and %d receive requests", name, p.Syndrome, len(r.posted))
 	default:
-		if !r.mayACK || dist(p.PSN, r.epsn) >= 0 || dist(p.PSN, r.begin) < -1 {
-			t.Fatalf("%s: an ACK of %v, expected is %v, asked for %v", name, p.PSN, r.epsn, r.mayACK)
+		if !r.mayACK || dist(p.PSN, r.ackTo) > 0 || dist(p.PSN, r.epsn) >= 0 || dist(p.PSN, r.begin) < -1 {
+			t.Fatalf("%s: an ACK of %v, asked for %v up to %v", name, p.PSN, r.mayACK, r.ackTo)
 		}
 		for _, a := range r.answers {
 			if !a.done && dist(p.PSN, a.first) >= 0 {

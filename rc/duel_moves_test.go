@@ -22,6 +22,7 @@ func (t *tape) n(n int) int {
 func (d *duel) settings() {
 	mtu := []verbs.MTU{256, 1024, 4096, 512, 2048}[d.moves.n(5)]
 	retries, timers, depths, odd := d.moves.n(64), d.moves.n(16), d.moves.n(64), d.moves.n(256)
+	d.hungry = d.moves.n(16)
 	d.conn = func(a *verbs.QPAttr) {
 		a.PathMTU = mtu
 		a.RetryCnt, a.RNRRetry = uint8(7-retries%8), uint8(7-retries/8)

@@ -27,7 +27,8 @@ type responses struct {
 	nakked   bool
 	mayNAK   bool // a gap was not reported yet
 	mayRNR   bool // nor that a receive request is missing
-	mayACK   bool // something asked for an ACK
+	mayACK   bool // something asked for an ACK, of ackTo at most
+	ackTo    bth.PSN
 	beyond   bth.PSN
 	owes     bool // an ACK of owed or later, or a response behind it
 	owed     bth.PSN
@@ -122,7 +123,9 @@ func (r *responses) request(p *bth.Packet) {
 		r.duplicate(p)
 		return
 	}
-	r.mayACK = r.mayACK || p.AckReq || r.nakked || r.mayNAK || r.mayRNR
+	if p.AckReq && formOf(p.Opcode).kind <= write || r.mayNAK || r.mayRNR { // an ACK may have made way for a NAK that is out of date now
+		r.allowACK(p.PSN)
+	}
 	r.nakked = r.mayNAK // one that has not left is brought up to date
 	syndrome, recv := r.refuse(p)
 	switch {
@@ -287,12 +290,31 @@ func (r *responses) carryOut(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 	return 0, 0
 }
 
+// allowACK lets an ACK say that all up to psn was carried out.
+func (r *responses) allowACK(psn bth.PSN) {
+	if !r.mayACK || dist(psn, r.ackTo) > 0 {
+		r.mayACK, r.ackTo = true, psn
+	}
+}
+
 // duplicate is what a request does that was carried out before: nothing, but
 // that a READ may be answered within what it was.
 func (r *responses) duplicate(p *bth.Packet) {
-	r.mayACK = true
 	f := formOf(p.Opcode)
 	a := r.answerTo(p.PSN)
+	if f.kind == read {
+		r.allowACK(plus(p.PSN, -1)) // if there is no answer any more
+	} else if p.AckReq && f.kind <= write {
+		// What was carried out since, but no READ or atomic behind it: its answer may
+		// have been lost.
+		to := plus(r.epsn, -1)
+		for _, b := range r.answers {
+			if dist(b.first, p.PSN) > 0 && dist(b.first, to) <= 0 {
+				to = plus(b.first, -1)
+			}
+		}
+		r.allowACK(to)
+	}
 	switch {
 	case p.Opcode <= bth.RCWriteOnlyImm && p.AckReq && dist(p.PSN, r.epsn) > -1<<22: // nearer than what may wrap
 		if !r.owes || dist(p.PSN, r.owed) > 0 {

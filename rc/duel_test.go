@@ -27,6 +27,8 @@ type duel struct {
 	moves tape
 	past  []*bth.Packet // delivered or lost, for those that come late
 
+	hungry int // rounds at the end in which no receive requests are posted
+
 	// What may go wrong for a good reason.
 	tainted  bool                   // packets came that the peer did not send now
 	troubles int                    // packets lost, late or overtaken

@@ -155,7 +155,7 @@ func (d *duel) finish() {
 	}
 	for n := 0; ; n++ {
 		for _, f := range d.sides {
-			for f.state == verbs.StateRTS && len(f.r.posted) < 4 {
+			for n >= d.hungry && f.state == verbs.StateRTS && len(f.r.posted) < 4 {
 				f.postRecv([]verbs.SGE{f.sgeOf(mainIOVA, mainLen, f.regs[0].key)})
 			}
 		}
