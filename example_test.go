@@ -26,6 +26,7 @@ func check(err error) {
 // three programs in one.
 type end struct {
 	dev *verbs.Context
+	pd  *verbs.PD
 	cq  *verbs.CQ
 	qp  *verbs.QP
 	mr  *verbs.MR
@@ -33,10 +34,10 @@ type end struct {
 
 func newEnd(dev *verbs.Context) *end {
 	e := &end{dev: dev}
-	pd := must(dev.AllocPD())
-	e.mr = must(pd.RegMR(make([]byte, 1<<20), verbs.AccessAll))
+	e.pd = must(dev.AllocPD())
+	e.mr = must(e.pd.RegMR(make([]byte, 1<<20), verbs.AccessAll))
 	e.cq = must(dev.CreateCQ(verbs.CQConfig{Depth: 256}))
-	e.qp = must(pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq}))
+	e.qp = must(e.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq}))
 	return e
 }
 
