@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -57,7 +59,27 @@ func NewPair(t testing.TB, mtu int) *Pair {
 			h.configure(h.Iface, netip.PrefixFrom(h.V4, bits4), netip.PrefixFrom(h.V6, bits6))
 		})
 	}
+	for _, h := range [...]*Host{p.A, p.B} {
+		h.Do(func() { h.settle(h.Iface) })
+	}
 	return p
+}
+
+// settle waits until an interface's addresses can be used: a link-local one is
+// tentative until the kernel has seen that both ends are up, even without
+// duplicate address detection. Call it inside Do.
+func (h *Host) settle(iface string) {
+	l := h.link(iface)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		all, err := netlink.AddrList(l, netlink.FAMILY_V6)
+		h.must("read addresses", err)
+		if len(all) >= 2 && !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("testbed: the addresses of %s are still tentative: %v", iface, all)
+		}
+	}
 }
 
 // AddWire joins the hosts of a pair by another veth pair of the given name,

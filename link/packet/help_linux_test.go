@@ -2,7 +2,6 @@ package packet
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 
@@ -73,17 +72,4 @@ func receive(t *testing.T, l node, n int) []wire.Datagram {
 func match(t *testing.T, ds []wire.Datagram, bs ...*wire.Burst) {
 	t.Helper()
 	linktest.Match(t, ds, bs...)
-}
-
-// listenUDP opens an ordinary socket in a host's namespace.
-func listenUDP(t *testing.T, h *testbed.Host, addr netip.AddrPort) (c *net.UDPConn) {
-	t.Helper()
-	h.Do(func() {
-		var err error
-		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(func() { c.Close() })
-	return c
 }

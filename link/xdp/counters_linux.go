@@ -81,6 +81,9 @@ func (l *Link) NamedCounters() map[string]uint64 {
 		"xdp_tx_frames":                l.tx.packets.Load(),
 		"xdp_tx_kicks":                 l.tx.kicks.Load(),
 	}
+	if r := l.rx.runs; r != nil {
+		m["xdp_rx_runs"] = r.found.Load()
+	}
 	if l.first {
 		m["xdp_neighbor_errors"] = l.dev.hops.failed.Load()
 	}

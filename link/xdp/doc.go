@@ -22,7 +22,8 @@
 // UDP packets to port 4791 of an address that is served, in a frame for the
 // interface's MAC address, untagged or with a tag for VLAN 0. It goes into the
 // driver (native mode), or, where the driver cannot have it, behind it (generic
-// mode). All else passes on to the stack. A driver that takes tags out of the
+// mode). There, a run that a sender on this machine left uncut comes in one piece;
+// the link finds its segments by their ICRC. All else passes on to the stack. A driver that takes tags out of the
 // frame hides them from the program; addresses tell a VLAN's packets apart then.
 // The program is attached by a bpf_link: it is gone with the process, however
 // that ends. There can be one on an interface, so one device, and none beside

@@ -154,4 +154,3 @@ func programOn(t testing.TB, h *testbed.Host) (id uint32) {
 	})
 	return id
 }
-

@@ -190,11 +190,8 @@ func (h *hops) resolve(p path, neighbors map[netip.Addr]hostnet.Neigh, inUse boo
 		scope = h.ifc.Index
 	}
 	r, err := h.tables.Route(p.dst, p.src, scope)
-	if err != nil || r.Iface != h.ifc.Index || r.Local && !h.ifc.Loopback {
+	if err != nil || r.Iface != h.ifc.Index || r.Local {
 		return mac, false, false
-	}
-	if h.ifc.Loopback {
-		return mac, false, true
 	}
 	via := p.dst
 	if r.Gateway.IsValid() {

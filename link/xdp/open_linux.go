@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -112,7 +113,7 @@ func privileges() error {
 	if missing == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: AF_XDP also needs %s: run as root, grant them with 'setcap cap_bpf,cap_net_admin,cap_net_raw+ep %s', or use --link udp, which needs none",
+	return fmt.Errorf("%w: AF_XDP also needs %s: run as root, grant them with 'setcap cap_bpf,cap_net_admin,cap_net_raw,cap_ipc_lock+ep %s', or use --link udp, which needs none",
 		ErrPrivilege, strings.Join(missing, ", "), self())
 }
 
@@ -248,6 +249,9 @@ func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
 		}
 	}
 	l.rx.join = make([]byte, joinLen)
+	if !d.native {
+		l.rx.runs = newRuns()
+	}
 	stack, err := udptx.New(udptx.Config{Addrs: d.addrs})
 	if err != nil {
 		return nil, err
@@ -272,17 +276,30 @@ func (d *device) bind(x *sys.XSK, queue int) error {
 	}
 	d.sg, d.mtu = false, min(d.ifc.MTU, sys.RxRoom-wire.EthernetLen-wire.VLANLen)
 	if d.prog.frags && (!d.native || d.ifc.MTU > d.mtu) {
-		if e := x.Bind(d.ifc.Index, queue, flags|unix.XDP_USE_SG); e == nil {
+		err := bindQueue(x, d.ifc.Index, queue, flags|unix.XDP_USE_SG)
+		if err == nil {
 			d.sg, d.mtu = true, d.ifc.MTU
 			return nil
-		} else if !errors.Is(e, unix.EINVAL) && !errors.Is(e, unix.EOPNOTSUPP) {
-			return d.bindError(queue, e)
+		}
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return d.bindError(queue, err)
 		}
 	}
-	if e := x.Bind(d.ifc.Index, queue, flags); e != nil {
-		return d.bindError(queue, e)
+	if err := bindQueue(x, d.ifc.Index, queue, flags); err != nil {
+		return d.bindError(queue, err)
 	}
 	return nil
+}
+
+// bindQueue binds a socket. The kernel gives a queue back some time after the
+// socket that had it was closed, so it is tried for a while.
+func bindQueue(x *sys.XSK, ifindex, queue int, flags uint16) error {
+	const patience, pause = time.Second, time.Millisecond
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		if err := x.Bind(ifindex, queue, flags); !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func (d *device) bindError(queue int, err error) error {

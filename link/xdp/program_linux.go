@@ -220,11 +220,21 @@ func instructions(stations, sockets, missed int) asm.Instructions {
 		asm.LoadMem(asm.R1, at, 16, asm.Word),
 		asm.StoreMem(asm.RFP, key+12, asm.R1, asm.Word),
 		asm.LoadMem(asm.R1, at, 0, asm.Byte),
-		asm.And.Imm(asm.R1, 0x0f),
-		asm.LSh.Imm(asm.R1, 2), // header length
-		asm.Add.Reg(at, asm.R1),
-		asm.Ja.Label("udp"),
+		asm.And.Imm(asm.R1, 0x0f), // header length in words
 	)
+	// Only who has CAP_PERFMON too may add it to a pointer.
+	const least, most = 5, 15
+	for words := int32(least); words <= most; words++ {
+		next := "pass"
+		if words < most {
+			next = fmt.Sprint("words", words+1)
+		}
+		add(
+			asm.JNE.Imm(asm.R1, words, next).WithSymbol(fmt.Sprint("words", words)),
+			asm.Add.Imm(at, 4*words),
+			asm.Ja.Label("udp"),
+		)
+	}
 
 	v6 := need(at, wire.IPv6Len)
 	v6[0] = v6[0].WithSymbol("ipv6")

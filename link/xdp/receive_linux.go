@@ -19,7 +19,7 @@ type receiver struct {
 	join []byte
 	used int
 
-	mtu int // octets of the largest IP packet that the wire can carry
+	runs *runs // nil in native mode, which sees the wire's packets
 
 	packets, bytes, joined atomic.Uint64
 	reasons                [trace.NumReasons]atomic.Uint64
@@ -164,14 +164,14 @@ func (q *queue) hold(addr uint64) { q.held = append(q.held, addr&^(sys.ChunkLen-
 
 // parse fills d from a frame, or says why it is no RoCEv2 packet.
 func (r *receiver) parse(frame []byte, d *wire.Datagram) trace.Reason {
-	if reason := wire.ParseFrame(frame, d); reason != trace.None {
-		return reason
+	reason := wire.ParseFrame(frame, d)
+	if reason == trace.None && r.runs != nil {
+		r.runs.split(d)
 	}
-	return trace.None
+	return reason
 }
 
-// stats returns what was received and what was not, for want of room in the
-// sockets.
+// invalid returns how many packets were refused.
 func (r *receiver) invalid() (n uint64) {
 	for i := range r.reasons {
 		n += r.reasons[i].Load()

@@ -120,11 +120,13 @@ func Receive(t testing.TB, l Link, n int) (out []wire.Datagram) {
 }
 
 // Match fails unless the datagrams are exactly the bursts' packets, in order,
-// with exact ICRCs, in untagged frames.
+// with exact ICRCs, in frames that are not a VLAN's.
 func Match(t testing.TB, ds []wire.Datagram, bs ...*wire.Burst) {
 	t.Helper()
 	for i := range ds {
-		if d := &ds[i]; d.IDKnown != d.Src.Is4() || len(d.L2) != wire.EthernetLen {
+		d := &ds[i]
+		priority := len(d.L2) == wire.EthernetLen+wire.VLANLen && wire.VLAN(d.L2[wire.EthernetLen:]).VID() == 0
+		if d.IDKnown != d.Src.Is4() || len(d.L2) != wire.EthernetLen && !priority {
 			t.Fatalf("datagram %+v has not the headers of its frame", d)
 		}
 	}

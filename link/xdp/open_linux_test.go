@@ -1,0 +1,266 @@
+package xdp
+
+import (
+	"bufio"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorxe/gorxe/internal/hostnet"
+	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
+	"github.com/gorxe/gorxe/wire"
+)
+
+// TestOpenErrors: each tells what to do, and leaves nothing behind.
+func TestOpenErrors(t *testing.T) {
+	p := newPair(t, 1500)
+	p.A.Tool("ip", "link", "add", "bare0", "type", "veth", "peer", "name", "bare1")
+	holder := linktest.ListenUDP(t, p.A, netip.AddrPortFrom(testbed.A4, wire.Port))
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		is   error
+		says []string
+	}{
+		{"no interface", Config{Interface: "nosuch0"}, hostnet.ErrNoInterface, []string{`"nosuch0"`, "lo, ", testbed.Iface}},
+		{"no address", Config{Interface: "bare0"}, nil, []string{"ip addr add"}},
+		{"foreign address", Config{Interface: testbed.Iface, Addrs: []netip.Addr{testbed.B4}}, nil, []string{"192.0.2.2", "192.0.2.1"}},
+		{"shards", Config{Interface: testbed.Iface, Shards: 17}, nil, []string{"1 to 16"}},
+		{"negative shards", Config{Interface: testbed.Iface, Shards: -1}, nil, []string{"1 to 16"}},
+		{"few queues", Config{Interface: testbed.Iface, Shards: 2}, nil, []string{"veth0 has 1", "ethtool -L veth0", "rx 2 tx 2"}},
+		{"chunks", Config{Interface: testbed.Iface, RxChunks: 100}, nil, []string{"power of two from 64"}},
+		{"taken", Config{Interface: testbed.Iface}, syscall.EADDRINUSE, []string{"4791", "192.0.2.1", strconv.Itoa(os.Getpid())}},
+	} {
+		p.A.Do(func() {
+			ls, err := Open(c.cfg)
+			if err == nil || ls != nil || c.is != nil && !errors.Is(err, c.is) {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("%s: %q does not say %q", c.name, err, s)
+				}
+			}
+		})
+		if id := programOn(t, p.A); id != 0 {
+			t.Fatalf("%s: a failed Open left program %d", c.name, id)
+		}
+	}
+	holder.Close()
+	openOne(t, p.A, modes[0])
+}
+
+// TestOccupied: an interface with somebody else's program, or our own, is
+// refused with who has it, and that program stays.
+func TestOccupied(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			p := newPair(t, 1500)
+			first := openOn(t, p.A, Config{Interface: testbed.Iface, Generic: m.generic, Addrs: []netip.Addr{testbed.A4}})[0]
+			id := programOn(t, p.A)
+			if id == 0 {
+				t.Fatal("no program is attached")
+			}
+			for _, generic := range []bool{false, true} {
+				p.A.Do(func() {
+					_, err := Open(Config{Interface: testbed.Iface, Generic: generic, Addrs: []netip.Addr{testbed.A6}})
+					if !errors.Is(err, ErrOccupied) {
+						t.Fatalf("%v", err)
+					}
+					for _, s := range []string{strconv.Itoa(int(id)), "gorxe_rocev2", "xdp off", "--link udp"} {
+						if !strings.Contains(err.Error(), s) {
+							t.Errorf("%q does not say %q", err, s)
+						}
+					}
+				})
+			}
+			// The race that the look before it does not see.
+			p.A.Do(func() {
+				ifc, err := hostnet.Interface(testbed.Iface)
+				if err != nil {
+					t.Fatal(err)
+				}
+				second, err := loadProgram(1, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer second.close()
+				for _, generic := range []bool{false, true} {
+					if _, _, err := second.attach(&ifc, generic); !errors.Is(err, ErrOccupied) {
+						t.Errorf("attached beside another: %v", err)
+					}
+				}
+			})
+			if now := programOn(t, p.A); now != id {
+				t.Errorf("program %d instead of %d", now, id)
+			}
+			first.Close()
+			if now := programOn(t, p.A); now != 0 {
+				t.Errorf("program %d after Close", now)
+			}
+		})
+	}
+}
+
+// TestCrash: the program is gone when its process is, however it ended, and the
+// interface and the port can be had again.
+func TestCrash(t *testing.T) {
+	p := newPair(t, 1500)
+	cmd := p.A.Helper(testbed.AsTest, "hold", testbed.Iface)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.A.Start(cmd)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	if programOn(t, p.A) == 0 {
+		t.Fatal("no program is attached")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for end := time.Now().Add(linktest.Patience); programOn(t, p.A) != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the program of a killed process is still attached")
+		}
+	}
+	openOne(t, p.A, modes[0])
+}
+
+// TestPrivilege: who lacks a capability is told which, and what to do.
+func TestPrivilege(t *testing.T) {
+	h := testbed.NewHost(t)
+	requireXDP(t)
+	for _, c := range []struct {
+		has  []uintptr
+		says []string
+		not  string
+	}{
+		{nil, []string{"CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW:", "setcap cap_bpf,cap_net_admin,cap_net_raw,cap_ipc_lock+ep ", "root", "--link udp"}, "open"},
+		{[]uintptr{12, 13}, []string{"needs CAP_BPF:", "setcap"}, "open"}, // NET_ADMIN, NET_RAW
+		{[]uintptr{12, 13, 39, 14}, []string{"open"}, "CAP_"},             // and BPF, IPC_LOCK
+	} {
+		cmd := h.Helper(testbed.AsNobody, "open", "lo")
+		cmd.SysProcAttr.AmbientCaps = c.has
+		out, err := h.Run(cmd)
+		if (err == nil) != (len(c.has) == 4) {
+			t.Errorf("%v: %v: %s", c.has, err, out)
+		}
+		for _, s := range c.says {
+			if !strings.Contains(out, s) {
+				t.Errorf("%q does not say %q", out, s)
+			}
+		}
+		if strings.Contains(out, c.not) {
+			t.Errorf("%q says %q", out, c.not)
+		}
+	}
+	if limit, err := lockable(); err == nil && limit <= 8<<20 {
+		cmd := h.Helper(testbed.AsNobody, "open", "lo")
+		cmd.SysProcAttr.AmbientCaps = []uintptr{12, 13, 39}
+		if out, err := h.Run(cmd); err == nil || !strings.Contains(out, "ulimit -l ") || !strings.Contains(out, "CAP_IPC_LOCK") {
+			t.Errorf("with %d octets to lock: %s %v", limit, out, err)
+		}
+	}
+	err := explain(&os.SyscallError{Syscall: "bpf", Err: syscall.EPERM})
+	if !errors.Is(err, ErrPrivilege) || !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "--cap-add") {
+		t.Error(err)
+	}
+}
+
+// lockable returns how many octets this process may lock.
+func lockable() (uint64, error) {
+	var l unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l)
+	return l.Cur, err
+}
+
+// TestInfo: what a link says of itself, and a probe of it, which touches
+// nothing.
+func TestInfo(t *testing.T) {
+	p := newPair(t, 4200)
+	probe := func() (err error) {
+		p.A.Do(func() {
+			i, e := Probe(Config{Interface: testbed.Iface})
+			if err = e; e == nil && (i.Name != "xdp" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 512 || i.IDs != wire.IDCount) {
+				t.Errorf("%+v", i)
+			}
+		})
+		return err
+	}
+	if err := probe(); err != nil {
+		t.Fatal(err)
+	}
+	if id := programOn(t, p.A); id != 0 {
+		t.Errorf("a probe left program %d", id)
+	}
+	for _, m := range modes {
+		l := openOne(t, p.A, m)
+		i := l.Info()
+		if i.Name != "xdp" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 512 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
+			t.Errorf("%+v", i)
+		}
+		want := "no zero copy"
+		if m.generic {
+			want = "generic mode"
+		}
+		if !slices.ContainsFunc(i.Missing, func(s string) bool { return strings.Contains(s, want) }) {
+			t.Errorf("%s: %q", m.name, i.Missing)
+		}
+		if err := probe(); !errors.Is(err, ErrOccupied) {
+			t.Errorf("a probe beside a link: %v", err)
+		}
+		l.Close()
+	}
+	// Without a native mode the link says why it is generic.
+	lo := openOn(t, p.A, Config{Interface: "lo"})[0].Info()
+	if !slices.ContainsFunc(lo.Missing, func(s string) bool { return strings.Contains(s, "driver of lo does not take it") }) {
+		t.Errorf("%q", lo.Missing)
+	}
+}
+
+// TestClose: it ends a Wait, is final, keeps the counters, and frees the port
+// and the interface with the last link.
+func TestClose(t *testing.T) {
+	p := newPair(t, 1500)
+	p.A.Tool("ethtool", "-L", testbed.Iface, "rx", "2", "tx", "2")
+	ls := openOn(t, p.A, Config{Interface: testbed.Iface, Shards: 2})
+	b := openOne(t, p.B, modes[0])
+	resolve(t, ls[0], testbed.A4, testbed.B4)
+	bu := burst(ls[0], flow(t, ls[0], testbed.A4, testbed.B4), 0x11, 5, 64)
+	linktest.Send(t, ls[0], bu)
+	linktest.Receive(t, b, 5)
+	done := make(chan error, 1)
+	go func() {
+		for {
+			if err := ls[0].Wait(-1); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	ls[0].Wake()
+	ls[0].Close()
+	<-done
+	linktest.MustClosed(t, ls[0])
+	if s := ls[0].Stats(); s.TxPackets != 5 {
+		t.Errorf("%+v", s)
+	}
+	p.A.Do(func() {
+		if _, err := Open(Config{Interface: testbed.Iface}); !errors.Is(err, ErrOccupied) {
+			t.Errorf("one shard is still open: %v", err)
+		}
+	})
+	ls[1].Close()
+	openOne(t, p.A, modes[0])
+}
