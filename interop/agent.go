@@ -38,6 +38,7 @@ type order struct {
 type answer struct {
 	Error    string            `json:"error,omitempty"`
 	Note     string            `json:"note,omitempty"`
+	Wire     []claim           `json:"wire,omitempty"`     // about the packets
 	Counters map[string]uint64 `json:"counters,omitempty"` // of our device
 }
 
@@ -146,7 +147,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		return err
 	}
 	err = run(w)
-	a.Note = w.note
+	a.Note, a.Wire = w.note, w.wire
 	if dev != nil {
 		var cerr error
 		a.Counters, cerr = dev.Counters()

@@ -75,6 +75,9 @@ func (c *Case) long() bool { return c.Kind == "guest-netem" || c.Kind == "our-fa
 // role, and link udp.
 func (c *Case) byHand() bool { return c.Kind == "answers" || c.Kind == "replies" }
 
+// counted reports whether packets of a case are captured and counted.
+func (c *Case) counted() bool { return c.Kind == "silent" || c.Kind == "late" }
+
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
@@ -199,6 +202,9 @@ var unconnectedKinds = []struct {
 	{groupTrouble, "uc-dropped", 1024, 1024},
 	{groupTrouble, "ud-qkey", guestMTU, guestMTU},
 	{groupTrouble, "ud-no-room", guestMTU, guestMTU},
+	{groupTrouble, "events", 1024, 1024},
+	{groupTrouble, "silent", 1024, 1024},
+	{groupTrouble, "late", 1024, 1024},
 	{groupTrouble, "answers", 1024, 1024},
 	{groupTrouble, "replies", 1024, 1024},
 	{groupMulticast, "group", guestMTU, guestMTU},
@@ -210,7 +216,7 @@ func unconnectedCases() []Case {
 	var out []Case
 	for seed, k := range unconnectedKinds {
 		possible := func(r []int) bool {
-			if k.kind == "two-of-ours" && roles[r[0]] != Client {
+			if (k.kind == "two-of-ours" || k.kind == "events") && roles[r[0]] != Client {
 				return false // the same from the other end
 			}
 			if c := (&Case{Kind: k.kind}); c.byHand() && (roles[r[0]] != Client || links[r[1]] != linkUDP) {

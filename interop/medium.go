@@ -68,7 +68,7 @@ func count(c map[string]uint64, name, text string) {
 }
 
 // losing are the counters of a namespace's IP and UDP that tell of lost packets.
-var losing = []string{"RcvbufErrors", "SndbufErrors", "InCsumErrors", "InDiscards", "OutDiscards", "MemErrors"}
+var losing = []string{"RcvbufErrors", "SndbufErrors", "InDiscards", "OutDiscards", "MemErrors"}
 
 // snmp takes what tells of losses from /proc/net/snmp: pairs of lines, names and
 // numbers, of each protocol.

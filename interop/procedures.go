@@ -54,6 +54,9 @@ var procedures = map[string]func(*world) error{
 
 	"srq-late": (*world).srqLate,
 
+	"events":  (*world).events,
+	"silent":  (*world).silent,
+	"late":    (*world).late,
 	"answers": (*world).answers,
 	"replies": (*world).replies,
 

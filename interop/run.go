@@ -123,9 +123,12 @@ type Result struct {
 	Error   string            `json:"error,omitempty"`
 	Note    string            `json:"note,omitempty"`
 	Printed string            `json:"printed,omitempty"` // by the programs of a case that failed
+	Counted []string          `json:"counted,omitempty"` // what was found of the packets of each connection
 	Seconds float64           `json:"seconds"`
 	Guest   map[string]uint64 `json:"guest_counters,omitempty"` // what moved
 	Ours    map[string]uint64 `json:"our_counters,omitempty"`
+
+	wire []claim // what the case says of its packets
 }
 
 // run does a case, twice when the guest is to blame for the first try: emulated
@@ -202,10 +205,16 @@ func (r *runner) restart(ctx context.Context) error {
 func (r *runner) try(ctx context.Context, c *Case) Result {
 	res := Result{Name: c.Name(), Case: *c}
 	begin := time.Now()
-	stop, err := r.capture(c)
+	file, stop, err := r.capture(c)
 	if err == nil {
 		err = r.judge(ctx, c, &res)
 		stop()
+		if err == nil && c.counted() {
+			err = res.count(ctx, file)
+		}
+		if r.pcap == "" && file != "" {
+			_ = os.Remove(file)
+		}
 	}
 	res.Seconds = time.Since(begin).Seconds()
 	res.OK = err == nil
@@ -213,6 +222,20 @@ func (r *runner) try(ctx context.Context, c *Case) Result {
 		res.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	return res
+}
+
+// count judges what a case says of its packets by the capture.
+func (res *Result) count(ctx context.Context, file string) error {
+	if len(res.wire) == 0 {
+		return errors.New("the case says nothing of its packets")
+	}
+	ps, err := captured(ctx, file)
+	if err != nil {
+		return err
+	}
+	res.Counted, err = judgeAll(res.wire, ps)
+	res.Note = strings.TrimSpace(fmt.Sprintf("%s %d packets, %d connections", res.Note, len(ps), len(res.wire)))
+	return err
 }
 
 // judge does a case between two looks at the guest's counters.
@@ -305,32 +328,33 @@ func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
 		}
 		return err
 	}
-	res.Note, res.Ours = a.Note, a.Counters
+	res.Note, res.Ours, res.wire = a.Note, a.Counters, a.Wire
 	if a.Error != "" {
 		return errors.New(a.Error)
 	}
 	return nil
 }
 
-// capture records the guest's RoCE packets of a case, if that was asked for.
-func (r *runner) capture(c *Case) (stop func(), err error) {
-	if r.pcap == "" {
-		return func() {}, nil
+// capture records the guest's RoCE packets of a case, if that was asked for or
+// they are to be counted.
+func (r *runner) capture(c *Case) (file string, stop func(), err error) {
+	if r.pcap == "" && !c.counted() {
+		return "", func() {}, nil
 	}
-	file := filepath.Join(r.pcap, strings.ReplaceAll(c.Name(), "/", "-")+".pcap")
+	file = filepath.Join(cmp.Or(r.pcap, filepath.Dir(r.self)), strings.ReplaceAll(c.Name(), "/", "-")+".pcap")
 	cmd := exec.Command("tcpdump", "-i", fmt.Sprintf("tap%d", r.guest), "--immediate-mode", "-B", "32768", "-s", "0", "-U", "-w", file, "udp port 4791")
 	says, err := cmd.StderrPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if _, err := says.Read(make([]byte, 256)); err != nil { // "listening on"
-		return nil, fmt.Errorf("tcpdump: %w", err)
+		return "", nil, fmt.Errorf("tcpdump: %w", err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, says) }()
-	return func() {
+	return file, func() {
 		time.Sleep(100 * time.Millisecond) // the last packets are on their way to the file
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()

@@ -21,11 +21,15 @@ type side interface {
 	// poll returns n completions, or fewer after wait.
 	poll(n int, wait time.Duration) ([]verbs.WC, error)
 	counters() (map[string]uint64, error)
+	useCQ(depth int) error               // a new one, for the queue pairs to come and for poll
 	events() ([]verbs.AsyncEvent, error) // since the last call
 }
 
 // shared is a shared receive queue of a side.
-type shared interface{ recv(*work) error }
+type shared interface {
+	recv(*work) error
+	SetLimit(int) error
+}
 
 // memory is a registered region of a side.
 type memory interface {
@@ -40,8 +44,9 @@ type memory interface {
 type queue interface {
 	local(peer netip.Addr, psn uint32) (verbs.Endpoint, error)
 	Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error
-	Activate(verbs.DatagramOptions) error // UD
-	attach(group verbs.GID) error         // UD
+	listen(local, remote verbs.Endpoint, o verbs.ConnectOptions) error // to RTR alone
+	Activate(verbs.DatagramOptions) error                              // UD
+	attach(group verbs.GID) error                                      // UD
 	detach(group verbs.GID) error
 	reply(w *work, to verbs.WC, off int) error // to a datagram that w.mem has at an offset
 	State() (verbs.QPState, error)
@@ -85,6 +90,8 @@ func (k kernel) regMR(size int, a verbs.Access) (memory, error) { return k.RegMR
 
 func (k kernel) regForeign(size int, a verbs.Access) (memory, error) { return k.RegForeignMR(size, a) }
 
+func (k kernel) useCQ(depth int) error { return k.UseCQ(depth) }
+
 func (k kernel) events() ([]verbs.AsyncEvent, error) { return k.Events() }
 
 func (k kernel) createSRQ() (shared, error) {
@@ -110,6 +117,10 @@ func (k kernel) poll(n int, wait time.Duration) ([]verbs.WC, error) { return k.P
 
 func (q kernelQP) local(_ netip.Addr, psn uint32) (verbs.Endpoint, error) {
 	return verbs.Endpoint{QPN: q.QPN(), PSN: psn, GID: q.gid}, nil
+}
+
+func (q kernelQP) listen(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
+	return q.Listen(local, remote, o)
 }
 
 func (q kernelQP) send(ws ...*work) error {
@@ -170,6 +181,18 @@ func (q ourQP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) err
 	return q.QP.Connect(local, remote, o.Literal())
 }
 
+func (q ourQP) listen(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
+	a := verbs.QPAttr{
+		State: verbs.StateInit, Port: 1, Access: o.Access, PathMTU: o.PathMTU, DestQPN: remote.QPN, RQPSN: remote.PSN,
+		AV: verbs.AV{DGID: remote.GID, SGIDIndex: local.GIDIndex}, MaxDestRdAtomic: o.MaxDestRdAtomic, MinRNRTimer: o.MinRNRTimer,
+	}
+	if err := q.Modify(&a, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccess); err != nil {
+		return err
+	}
+	a.State = verbs.StateRTR
+	return q.Modify(&a, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
+}
+
 // openOurs opens a device on eth0, with rules for faults.
 func openOurs(link, faults string) (*ours, error) {
 	dev, err := gorxe.Open(gorxe.Config{Interface: "eth0", Link: link, Faults: faults, Seed: 1})
@@ -205,6 +228,11 @@ func (o *ours) regForeign(size int, a verbs.Access) (memory, error) {
 	}
 	m, err := pd.RegMR(make([]byte, size), a)
 	return ourMR{m}, err
+}
+
+func (o *ours) useCQ(depth int) (err error) {
+	o.cq, err = o.dev.CreateCQ(verbs.CQConfig{Depth: depth})
+	return err
 }
 
 func (o *ours) events() ([]verbs.AsyncEvent, error) {

@@ -24,13 +24,14 @@ const completionWait = 30 * time.Second
 
 // end is one end of a connection.
 type end struct {
-	name string // "requester" or "responder"
-	side side
-	mem  memory
-	qp   queue
-	srq  shared // of the queue pairs that connect makes, or nil
-	addr netip.Addr
-	self verbs.Endpoint
+	name  string // "requester" or "responder"
+	side  side
+	mem   memory
+	qp    queue
+	srq   shared // of the queue pairs that connect makes, or nil
+	later bool   // they are connected to RTR only
+	addr  netip.Addr
+	self  verbs.Endpoint
 }
 
 // world is what a procedure works in: two ends, and what is random.
@@ -49,6 +50,7 @@ type world struct {
 	group    verbs.GID                                     // a multicast group that is this case's alone
 	guest    int                                           // the guest's number
 	note     string                                        // what a procedure wants said of its success
+	wire     []claim                                       // what it says of the packets
 }
 
 // setUp registers the regions of both ends.
@@ -80,7 +82,11 @@ func (w *world) connect(psn uint32) error {
 	o := verbs.DefaultConnectOptions()
 	o.PathMTU, o.Timeout, o.MaxRdAtomic, o.MaxDestRdAtomic = w.mtu, w.timeout, 4, 4
 	for _, p := range [][2]*end{{w.rsp, w.req}, {w.req, w.rsp}} {
-		if err := p[0].qp.Connect(p[0].self, p[1].self, w.tuned(p[0], o)); err != nil {
+		connect := p[0].qp.Connect
+		if p[0].later {
+			connect = p[0].qp.listen
+		}
+		if err := connect(p[0].self, p[1].self, w.tuned(p[0], o)); err != nil {
 			return fmt.Errorf("%s: connect: %w", p[0].name, err)
 		}
 	}

@@ -79,6 +79,11 @@ func (e *Endpoint) CreateSRQ(n int) (*SRQ, error) {
 	return &SRQ{e, out.SRQ}, nil
 }
 
+// SetLimit arms the limit: an event when fewer than n requests are left.
+func (s *SRQ) SetLimit(n int) error {
+	return s.ep.call("srq_limit", args{"srq": s.index, "limit": n}, nil)
+}
+
 // Recv posts a receive request.
 func (s *SRQ) Recv(w *Work) error { return s.ep.recv(w, args{"srq": s.index}) }
 
@@ -113,12 +118,23 @@ func (q *QP) QPN() uint32 { return q.qpn }
 // counts: the first one sent. The zero value of a ConnectOptions is not a
 // default here.
 func (q *QP) Connect(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
-	return q.ep.call("connect", args{
+	return q.ep.call("connect", q.connectArgs(local, remote, o), nil)
+}
+
+// Listen takes the queue pair to RTR, where it receives and does not send.
+func (q *QP) Listen(local, remote verbs.Endpoint, o verbs.ConnectOptions) error {
+	a := q.connectArgs(local, remote, o)
+	a["rtr"] = true
+	return q.ep.call("connect", a, nil)
+}
+
+func (q *QP) connectArgs(local, remote verbs.Endpoint, o verbs.ConnectOptions) args {
+	return args{
 		"qp": q.index, "dest_qpn": remote.QPN, "dgid": netip.AddrFrom16(remote.GID).String(),
 		"rq_psn": remote.PSN, "sq_psn": local.PSN, "mtu": int(o.PathMTU), "timeout": o.Timeout, "retry": o.RetryCnt,
 		"rnr_retry": o.RNRRetry, "min_rnr": o.MinRNRTimer, "rd_atomic": o.MaxRdAtomic,
 		"dest_rd_atomic": o.MaxDestRdAtomic, "access": o.Access,
-	}, nil)
+	}
 }
 
 // Activate takes a UD queue pair to RTS.
@@ -286,6 +302,9 @@ func (e *Endpoint) Poll(n int, wait time.Duration) ([]verbs.WC, error) {
 	}
 	return wcs, nil
 }
+
+// UseCQ makes a new completion queue, for the queue pairs to come and for Poll.
+func (e *Endpoint) UseCQ(depth int) error { return e.call("use_cq", args{"depth": depth}, nil) }
 
 // Events returns the asynchronous events of the endpoint since the last call.
 func (e *Endpoint) Events() ([]verbs.AsyncEvent, error) {

@@ -10,9 +10,11 @@ everything the endpoint made is destroyed.
   dereg    mr
   poke     mr, off, data | peek mr, off, len       -> data
   srq      max_wr, max_sge?                        -> srq
+  srq_limit srq, limit
+  use_cq   depth                                   (a new CQ, for the queue pairs to come and for poll)
   qp       type rc|uc|ud, srq?, max_wr?            -> qp, qpn   (RESET)
   connect  qp, dest_qpn, dgid, rq_psn, sq_psn, mtu 256..4096, timeout, retry, rnr_retry,
-           min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?  (through INIT and RTR to RTS)
+           min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?, rtr? (through INIT and RTR to RTS, or RTR only)
   state    qp                                      -> state (0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR), sq_psn, rq_psn
   modify   qp, to reset|sqd|err                    (state change)
   destroy  qp
@@ -80,7 +82,7 @@ class Endpoint:
     def __init__(self):
         with OPENING:  # pyverbs keeps its descriptor of asynchronous events to itself
             old = event_fds(); self.ctx = Context(name='rxe0'); self.async_fd = (event_fds() - old).pop()
-        self.pd = PD(self.ctx); self.other = None; self.cq = CQ(self.ctx, 2048)
+        self.pd = PD(self.ctx); self.other = None; self.cq = CQ(self.ctx, 2048); self.cqs = []
         self.mrs, self.qps, self.srqs, self.types, self.keep, self.sockets = [], [], [], [], [], []
         self.ahs, self.wcs, self.replies = {}, {}, []
 
@@ -105,6 +107,12 @@ class Endpoint:
     def srq(self, max_wr=64, max_sge=4):
         self.srqs.append(SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=max_wr, max_sge=max_sge)))); return dict(srq=len(self.srqs) - 1)
 
+    def srq_limit(self, srq, limit):
+        self.srqs[srq].modify(SrqAttr(srq_limit=limit), e.IBV_SRQ_LIMIT)
+
+    def use_cq(self, depth):
+        self.cqs.append(self.cq); self.cq = CQ(self.ctx, depth)
+
     def qp(self, type='rc', srq=None, max_wr=128):
         i = QPInitAttr(qp_type=TYPES[type], scq=self.cq, rcq=self.cq, cap=QPCap(max_wr, max_wr, 32, 32), sq_sig_all=0,
                        srq=None if srq is None else self.srqs[srq])
@@ -115,14 +123,15 @@ class Endpoint:
         return AHAttr(gr=GlobalRoute(dgid=gid(dgid), sgid_index=self.sgid, traffic_class=tclass, hop_limit=hop), is_global=1, port_num=1)
 
     def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
-                min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL):
+                min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL, rtr=False):
         q, t = self.qps[qp], self.types[qp]
         a = QPAttr(); a.port_num = 1; a.qkey = qkey
         if t != 'ud': a.qp_access_flags = access
-        q.to_init(a)
+        if not rtr: q.to_init(a)  # to_rtr does so itself
         if t != 'ud':
             a.path_mtu = MTUS[mtu]; a.dest_qp_num = dest_qpn; a.rq_psn = rq_psn; a.ah_attr = self.ah(dgid)
             if t == 'rc': a.max_dest_rd_atomic = rd_atomic if dest_rd_atomic is None else dest_rd_atomic; a.min_rnr_timer = min_rnr
+        if rtr: return q.to_rtr(a)
         a.sq_psn = sq_psn
         if t == 'rc': a.timeout = timeout; a.retry_cnt = retry; a.rnr_retry = rnr_retry; a.max_rd_atomic = rd_atomic
         q.to_rts(a)
@@ -208,7 +217,7 @@ class Endpoint:
         return dict(events=out)
 
     def close(self):
-        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + [self.cq, self.pd, self.other, self.ctx]:
+        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
             if x: x.close()
 
     def counters(self):
