@@ -112,6 +112,14 @@ layering: ## which package may import which, and what engines may not do
 mutants: ## break the engines in 300 places drawn by seed and see what the fast tests notice; MUTANTS='-seed 2 -n 30 -pkg rc -j 2'
 	$(GO) run ./internal/mutants $(MUTANTS)
 
+.PHONY: planted
+planted: ## plant mistakes that others made in the engine; the fuzzer and the simulation must find each within 5 minutes; PLANTED='-all -match B2'
+	$(GO) run ./internal/planted $(PLANTED)
+
+.PHONY: fuzz-pair
+fuzz-pair: ## FuzzPair, both ends of a connection under arbitrary packets and schedules, for FUZZTIME (FUZZTIME=60m), one at a time
+	$(GO) test -vet=off -run '^$$' -fuzz '^FuzzPair$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 20x -parallel 1 ./rc
+
 .PHONY: rules
 rules: ## write docs/rules.md: every rule of the protocol, its code and what proves it
 	$(GO) test -count=1 ./internal/rules -run TestDocument -update

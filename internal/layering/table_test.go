@@ -64,7 +64,9 @@ var house = map[string]rule{
 	"internal/replay":   {imports: []string{"internal/decode", "internal/pcap", "rc", "transport", "cc", "mr", "wire", "bth", "verbs", "trace"}},
 	"internal/layering": {},
 	"internal/rules":    {},
-	"internal/mutants":  {},
+	"internal/mutants":  {imports: []string{"internal/overlay"}},
+	"internal/planted":  {imports: []string{"internal/overlay"}},
+	"internal/overlay":  {},
 
 	// What the programs call.
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},

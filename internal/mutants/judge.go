@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
+
+	"github.com/gorxe/gorxe/internal/overlay"
 )
 
 // verdict is what the tests said of a mutant.
@@ -49,38 +45,21 @@ var judges = map[string][]string{
 
 // court compiles and runs tests in a scratch folder of its own.
 type court struct {
-	root, dir string
-	timeout   time.Duration
+	overlay.Scratch
+	timeout time.Duration
 }
-
-// memory is how much address space a test may take, in KiB: a broken loop that
-// appends would otherwise take the machine's.
-const memory = 4 << 20
-
-// apart keeps an interrupt from the terminal from what runs: it would count as
-// killed. The mutants at hand are judged, and then the report is made.
-var apart = &syscall.SysProcAttr{Setpgid: true}
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: test timed out`)
 
 // try builds the tests of each judge with a file replaced, and runs them until
 // one fails. Text nil changes nothing. It returns the verdict and what killed.
 func (c *court) try(judges []string, file string, text []byte) (verdict, string, error) {
-	overlay := filepath.Join(c.dir, "overlay.json")
-	replaced := map[string]map[string]string{"Replace": {}}
+	replaced := map[string][]byte{}
 	if text != nil {
-		broken := filepath.Join(c.dir, "broken.go")
-		if err := os.WriteFile(broken, text, 0o600); err != nil {
-			return 0, "", err
-		}
-		replaced["Replace"][filepath.Join(c.root, file)] = broken
-	}
-	j, _ := json.Marshal(replaced)
-	if err := os.WriteFile(overlay, j, 0o600); err != nil {
-		return 0, "", err
+		replaced[file] = text
 	}
 	for _, pkg := range judges {
-		v, by, err := c.run(overlay, pkg)
+		v, by, err := c.run(replaced, pkg)
 		if v != survived || err != nil {
 			return v, by, err
 		}
@@ -88,25 +67,15 @@ func (c *court) try(judges []string, file string, text []byte) (verdict, string,
 	return survived, "", nil
 }
 
-func (c *court) run(overlay, pkg string) (verdict, string, error) {
-	bin := filepath.Join(c.dir, "test")
-	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", bin, "./"+pkg)
-	build.Dir, build.SysProcAttr = c.root, apart
-	if out, err := build.CombinedOutput(); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			return 0, "", err
-		}
-		return uncompiled, string(out), nil
+func (c *court) run(replaced map[string][]byte, pkg string) (verdict, string, error) {
+	bin, err := c.Build(pkg, replaced, "-ldflags=-s -w")
+	if errors.Is(err, overlay.ErrBuild) {
+		return uncompiled, err.Error(), nil
+	} else if err != nil {
+		return 0, "", err
 	}
-	// The test's own limit names what hung; this one is for what hangs beyond that.
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+10*time.Second)
-	defer cancel()
-	test := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory),
-		bin, "-test.short", "-test.failfast", "-test.timeout", c.timeout.String())
-	test.Dir, test.SysProcAttr = filepath.Join(c.root, pkg), apart
-	test.WaitDelay = time.Second
-	out, err := test.CombinedOutput()
+	// The test's own limit names what hung; the other is for what hangs beyond that.
+	out, err := overlay.Run(filepath.Join(c.Root, pkg), bin, c.timeout+10*time.Second, "-test.short", "-test.failfast", "-test.timeout", c.timeout.String())
 	if err == nil {
 		return survived, "", nil
 	}

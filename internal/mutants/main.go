@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gorxe/gorxe/internal/overlay"
 )
 
 //go:embed equivalent.txt
@@ -165,7 +167,7 @@ func tryAll(ctx context.Context, o options, root string, pools []*pool, texts ma
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
-		c := &court{root: root, dir: dir, timeout: o.timeout}
+		c := &court{overlay.Scratch{Root: root, Dir: dir}, o.timeout}
 		wg.Go(func() {
 			for p := range turns {
 				r, ok, err := c.turn(p, texts, known)
@@ -219,7 +221,7 @@ func sound(o options, root string, pools []*pool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c := &court{root: root, dir: dir, timeout: o.timeout}
+	c := &court{overlay.Scratch{Root: root, Dir: dir}, o.timeout}
 	seen := map[string]bool{}
 	for _, p := range pools {
 		for _, pkg := range judges[p.pkg] {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/internal/overlay"
 )
 
 // parse makes a source of a text without imports.
@@ -237,7 +239,7 @@ func TestTry(t *testing.T) {
 	require.NoError(t, err)
 	const comparison = "old != compare"
 	require.Equal(t, 1, strings.Count(string(text), comparison))
-	c := &court{root: root, dir: t.TempDir(), timeout: 2 * time.Second}
+	c := &court{overlay.Scratch{Root: root, Dir: t.TempDir()}, 2 * time.Second}
 	for with, want := range map[string]verdict{
 		comparison:                 survived,
 		"(" + comparison + ")":     survived,
