@@ -13,6 +13,10 @@
 // calls of Run, from Sim.After, or from Node.OnStep, which is called whenever
 // a node may have completions. CQ.Wait would block for ever.
 //
+// Faults are rules, of the network or of a node (by chance, or by exact keys:
+// queue pair, PSN and times seen), or what a Judge decides. What fails with much
+// can be brought down to what it takes by Shrink.
+//
 // A run of packets of a burst that no fault touches travels as one event and
 // arrives in one piece, as with receive offload. What goes to a multicast group
 // meets the sender's tx faults once, and reaches each node that joined as a

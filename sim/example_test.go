@@ -87,3 +87,43 @@ func Example_multicast() {
 	// 10.0.0.1: hello from 10.0.0.3
 	// 10.0.0.2: hello from 10.0.0.3
 }
+
+// Of ten messages that fail together, those that it takes: the receiver has one
+// buffer of 100 octets for each, and the messages are posted in order.
+func ExampleShrink() {
+	fails := func(lengths []int) bool {
+		s, err := sim.New(sim.Config{})
+		if err != nil {
+			panic(err)
+		}
+		defer s.Close()
+		var cq [2]*verbs.CQ
+		var qp [2]*verbs.QP
+		var mr [2]*verbs.MR
+		var nodes [2]*sim.Node
+		for i := range nodes {
+			nodes[i], _ = s.Add(sim.NodeConfig{})
+			pd, _ := nodes[i].Ctx.AllocPD()
+			mr[i], _ = pd.AllocMR(4096, verbs.AccessAll)
+			cq[i], _ = nodes[i].Ctx.CreateCQ(verbs.CQConfig{Depth: 64})
+			qp[i], _ = pd.CreateQP(verbs.QPConfig{SendCQ: cq[i], RecvCQ: cq[i]})
+		}
+		if err := sim.Connect(nodes[0], nodes[1], qp[0], qp[1], sim.Conn{}); err != nil {
+			panic(err)
+		}
+		for _, n := range lengths {
+			qp[1].PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{mr[1].SGE(0, 100)}}})
+			qp[0].PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, SGL: []verbs.SGE{mr[0].SGE(0, n)}, Flags: verbs.SendSignaled}})
+		}
+		s.Run(time.Second)
+		wc := make([]verbs.WC, len(lengths))
+		for _, c := range wc[:cq[0].Poll(wc)] {
+			if c.Status == verbs.WCRemInvReqErr {
+				return true
+			}
+		}
+		return false
+	}
+	fmt.Println(sim.Shrink([]int{8, 16, 0, 100, 99, 101, 7, 50, 3000, 1}, fails))
+	// Output: [3000]
+}

@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/link/fault"
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -138,6 +141,82 @@ func TestFaultsCount(t *testing.T) {
 		s.Run(s.Now() + time.Second)
 		c.check(a, b, count)
 	}
+}
+
+// TestExactKey: rules by queue pair, PSN and times seen lose one packet twice and
+// its answer once, and each loss takes one restart.
+func TestExactKey(t *testing.T) {
+	s, a, b := two(t, Config{Faults: "tx drop psn=0xffffff opcode=RC_WRITE_* seen=1; tx drop psn=0xffffff opcode=RC_WRITE_* seen=2; rx drop psn=1 opcode=RC_ACK seen=1"})
+	o := verbs.DefaultConnectOptions()
+	o.PathMTU = 256
+	for _, p := range []*peer{a, b} {
+		var err error
+		p.qp, err = p.pd.CreateQP(verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq})
+		require.NoError(t, err)
+	}
+	require.NoError(t, Connect(a.node, b.node, a.qp, b.qp, Conn{PSN: 0xfffffe, Options: o}))
+	write(t, a, b, 4*256) // up to PSN 1
+	wc, d := done(t, s, a)
+	require.NoError(t, wc.Err())
+	// The first loss takes a NAK. Of the second the responder is silent, since it
+	// has asked for that packet; and the answer was the last.
+	const timeout = 4096 * time.Nanosecond << 14
+	require.Greater(t, d, 2*timeout)
+	require.Less(t, d, 2*timeout+time.Millisecond)
+	var lost []uint64
+	for _, r := range a.node.Faults() {
+		lost = append(lost, r.Lost)
+	}
+	require.Equal(t, []uint64{1, 1, 1}, lost)
+	m, err := a.node.Ctx.Counters()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, m["completer_retry_err"])
+}
+
+// fixed is a Judge that loses every third packet that is sent.
+type fixed struct{ sent, seen int }
+
+func (f *fixed) Process(now int64, dir trace.Dir, pkt []byte, n int) (d fault.Decision) {
+	if len(pkt) != n || n < bth.BTHLen {
+		panic("not a packet")
+	}
+	if dir == trace.Rx {
+		f.seen++
+		return d
+	}
+	if f.sent++; f.sent%3 == 0 {
+		d.Effects, d.Lost = 1<<fault.Drop, true
+	}
+	return d
+}
+
+// TestJudge: a node's judge decides in place of rules, about every packet.
+func TestJudge(t *testing.T) {
+	s, _, b := two(t, Config{})
+	j := &fixed{}
+	n, err := s.Add(NodeConfig{Faults: "tx drop", Judge: j})
+	require.NoError(t, err)
+	require.Nil(t, n.Faults())
+	c := &peer{node: n}
+	c.pd, err = n.Ctx.AllocPD()
+	require.NoError(t, err)
+	c.cq, err = n.Ctx.CreateCQ(verbs.CQConfig{Depth: 16})
+	require.NoError(t, err)
+	c.mr, err = c.pd.AllocMR(1<<16, verbs.AccessAll)
+	require.NoError(t, err)
+	c.qp, err = c.pd.CreateQP(verbs.QPConfig{SendCQ: c.cq, RecvCQ: c.cq})
+	require.NoError(t, err)
+	b.qp, err = b.pd.CreateQP(verbs.QPConfig{SendCQ: b.cq, RecvCQ: b.cq})
+	require.NoError(t, err)
+	require.NoError(t, Connect(n, b.node, c.qp, b.qp, Conn{}))
+	write(t, c, b, 1<<16)
+	wc, _ := done(t, s, c)
+	require.NoError(t, wc.Err())
+	require.Greater(t, j.sent, 16)
+	require.Positive(t, j.seen)
+	counts := s.Counts()
+	require.EqualValues(t, j.sent/3, counts.Lost)
+	require.EqualValues(t, counts.Sent, j.sent+j.seen)
 }
 
 // TestDeterminism: the same seed is the same run, packet for packet, and
