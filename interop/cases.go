@@ -123,7 +123,7 @@ var verbsCases = []struct {
 }
 
 // troubleCases are the procedures in which requests fail.
-var troubleCases = []string{"not-ready", "never-ready", "vanishes", "restarts", "refused", "refused-own"}
+var troubleCases = []string{"windows", "not-ready", "never-ready", "vanishes", "restarts", "refused", "refused-own"}
 
 // faultCases are the procedures that run on broken networks.
 var faultCases = []struct{ kind, where string }{

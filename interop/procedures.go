@@ -60,6 +60,8 @@ var procedures = map[string]func(*world) error{
 	"answers": (*world).answers,
 	"replies": (*world).replies,
 
+	"windows": (*world).windows,
+
 	"group":       (*world).multicast,
 	"mckey":       (*world).mckey,
 	"two-of-ours": (*world).twoOfOurs,

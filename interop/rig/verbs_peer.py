@@ -20,11 +20,14 @@ everything the endpoint made is destroyed.
   destroy  qp
   recv     qp|srq, mr, off, len, id, pieces? [[off, len]...] instead of off, len, twist? (of the lkey: exclusive or)
   send     qp, code send|send_imm|send_inv|write|write_imm|read|fadd|cswap, mr, off, len, id, pieces?,
-           raddr?, rkey?, imm?, add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
+           raddr?, rkey?, imm? (send_inv: the key), add|compare,swap?, flags signaled|solicited|fence|inline (default signaled),
            twist?, dest_qpn, dgid, qkey, tclass?, hop? (ud)
   reply    as send, wc (the id of a receive), grh_mr, grh_off: to where that came from (ibv_create_ah_from_wc)
   attach   qp, group, join? (also by a UDP socket: where nobody else has the group's packets let in)
   detach   qp, group
+  mw       type 1|2                                -> mw, rkey
+  bind     qp, mw, mr, off, len, access, id        -> rkey, the next one (type 1 by ibv_bind_mw, 2 by a request)
+  local_inv qp, key, id | dealloc mw
   together calls [{op, ...}...]                    (one after the other, without waiting for requests)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags, src}]
   events                                           -> events [{type, qpn}], the asynchronous ones since the last look
@@ -35,7 +38,7 @@ import ctypes, ipaddress, json, os, select, socket, socketserver, struct, sys, t
 import pyverbs.enums as e
 from pyverbs.device import Context
 from pyverbs.pd import PD
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.cq import CQ
 from pyverbs.srq import SRQ, SrqInitAttr, SrqAttr
 from pyverbs.qp import QP, QPCap, QPInitAttr, QPAttr
@@ -84,7 +87,7 @@ class Endpoint:
             old = event_fds(); self.ctx = Context(name='rxe0'); self.async_fd = (event_fds() - old).pop()
         self.pd = PD(self.ctx); self.other = None; self.cq = CQ(self.ctx, 2048); self.cqs = []
         self.mrs, self.qps, self.srqs, self.types, self.keep, self.sockets = [], [], [], [], [], []
-        self.ahs, self.wcs, self.replies = {}, {}, []
+        self.ahs, self.wcs, self.replies, self.mws = {}, {}, [], []
 
     def hello(self, sgid=1):
         self.sgid = sgid
@@ -160,7 +163,7 @@ class Endpoint:
              flags=('signaled',), pieces=None, twist=0, dest_qpn=0, dgid=None, qkey=0x11111111, tclass=0, hop=64, ah=None):
         s = self.sgl(self.mrs[mr], off, len, pieces, twist); f = 0
         for x in flags: f |= FLAGS[x]
-        w = SendWR(wr_id=id, opcode=CODES[code], **s, send_flags=f, imm_data=socket.htonl(imm))
+        w = SendWR(wr_id=id, opcode=CODES[code], **s, send_flags=f, imm_data=imm if code == 'send_inv' else socket.htonl(imm))
         if code in ('write', 'write_imm', 'read'): w.set_wr_rdma(rkey, raddr)
         if code == 'fadd': w.set_wr_atomic(rkey, raddr, add, 0)
         if code == 'cswap': w.set_wr_atomic(rkey, raddr, compare, swap)
@@ -169,6 +172,26 @@ class Endpoint:
             if ah is None and key not in self.ahs: self.ahs[key] = AH(self.pd, attr=self.ah(*key))
             w.set_wr_ud(ah or self.ahs[key], dest_qpn, qkey)
         self.keep.append(w); self.qps[qp].post_send(w)
+
+    def mw(self, type):
+        self.mws.append(MW(self.pd, type)); return dict(mw=len(self.mws) - 1, rkey=self.mws[-1].rkey)
+
+    def bind(self, qp, mw, mr, off, len, access, id=0):
+        m, w = self.mrs[mr], self.mws[mw]; i = MWBindInfo(m, m.buf + off, len, access)
+        if w.type == e.IBV_MW_TYPE_1:
+            b = MWBind(i, e.IBV_SEND_SIGNALED, id); self.qps[qp].bind_mw(w, b); key = w.rkey
+        else:
+            b = SendWR(wr_id=id, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED); b.set_bind_wr(w, i)
+            self.qps[qp].post_send(b); key = b.rkey
+        self.keep += [i, b]
+        return dict(rkey=key)
+
+    def local_inv(self, qp, key, id=0):
+        w = SendWR(wr_id=id, opcode=e.IBV_WR_LOCAL_INV, imm_data=key, send_flags=e.IBV_SEND_SIGNALED)
+        self.keep.append(w); self.qps[qp].post_send(w)
+
+    def dealloc(self, mw):
+        self.mws[mw].close()
 
     def reply(self, wc, grh_mr, grh_off, **r):
         w = self.wcs[wc]
@@ -201,7 +224,7 @@ class Endpoint:
             else:
                 w = ws[0]; self.wcs[w.wr_id] = w
                 out.append(dict(id=w.wr_id, status=int(w.status), opcode=int(w.opcode), len=w.byte_len,
-                                vendor=w.vendor_err, imm=socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
+                                vendor=w.vendor_err, imm=w.imm_data if w.wc_flags & e.IBV_WC_WITH_INV else socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
         return dict(wc=out)
 
     def events(self):
@@ -217,7 +240,7 @@ class Endpoint:
         return dict(events=out)
 
     def close(self):
-        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
+        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mws + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
             if x: x.close()
 
     def counters(self):
