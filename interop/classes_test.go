@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorxe/gorxe/bth"
@@ -134,14 +135,19 @@ func refusalNamed(name string) *refusal {
 
 // runs reports whether a case does a procedure, with a guest of each suite.
 func runs(procedure string) bool {
-	guests := map[string]bool{}
-	for _, c := range allCases(false) {
-		if c.Kind == procedure {
-			guests[c.Suite] = true
-		}
-	}
-	return len(guests) == len(suites)
+	return len(guestsOf()[procedure]) == len(suites)
 }
+
+var guestsOf = sync.OnceValue(func() map[string]map[string]bool {
+	m := map[string]map[string]bool{}
+	for _, c := range allCases(false) {
+		if m[c.Kind] == nil {
+			m[c.Kind] = map[string]bool{}
+		}
+		m[c.Kind][c.Suite] = true
+	}
+	return m
+})
 
 // No two items of a table have one name.
 func TestItemsAreDistinct(t *testing.T) {
