@@ -128,10 +128,10 @@ func (q *requests) awaits(p *bth.Packet) *request {
 // bad reports whether the engine has given up request i for a local reason.
 func (q *requests) bad(i int) bool {
 	e := &q.f.qp.req
-	if i >= int(e.tail-e.head) {
+	if int32(e.tail-q.out[i].index) <= 0 {
 		return false
 	}
-	s := e.at(e.head + uint32(i)).Bad
+	s := e.at(q.out[i].index).Bad
 	if s != verbs.WCSuccess && !q.out[i].mayFail(s) {
 		q.f.t.Fatalf("%s gives up request %d: %v", q.f.name, q.out[i].ID, s)
 	}
@@ -170,6 +170,9 @@ func (q *requests) through(psn bth.PSN) bool {
 		if dist(psn, to) < 0 {
 			break
 		}
+		if w.local() && !q.bad(i) {
+			continue
+		}
 		if w.answered() || q.bad(i) {
 			q.stopped = w.answered()
 			break
@@ -196,7 +199,12 @@ func (q *requests) progress(to bth.PSN) {
 	for len(q.reads) > 0 && dist(q.reads[0].end(), to) <= 0 {
 		q.reads = q.reads[1:]
 	}
-	for len(q.out) > 0 && dist(q.out[0].end(), to) <= 0 {
+	q.retire()
+}
+
+// retire completes what una has passed, and local operations that have run.
+func (q *requests) retire() {
+	for len(q.out) > 0 && dist(q.out[0].end(), q.una) <= 0 && (!q.out[0].local() || q.out[0].ran) {
 		w := q.out[0]
 		q.out = q.out[1:]
 		if peer := q.f.peer; !q.f.d.tainted && q.f.d.clean && peer.state != verbs.StateErr && dist(peer.r.epsn, w.end()) < 0 {
@@ -209,6 +217,10 @@ func (q *requests) progress(to bth.PSN) {
 		switch w.Opcode {
 		case verbs.WRWrite, verbs.WRWriteImm:
 			wc.Opcode = verbs.WCWrite
+		case verbs.WRBindMW:
+			wc.Opcode = verbs.WCBindMW
+		case verbs.WRLocalInv:
+			wc.Opcode = verbs.WCLocalInv
 		case verbs.WRRead:
 			wc.Opcode, wc.ByteLen = verbs.WCRead, uint32(w.n)
 		case verbs.WRCmpSwap:

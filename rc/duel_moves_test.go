@@ -80,8 +80,10 @@ func (d *duel) play() {
 			m %= 23
 		}
 		switch m {
-		case 0, 1, 2, 3, 4, 5, 6, 7:
+		case 0, 1, 2, 3, 4, 5, 6:
 			f.choosePost()
+		case 7:
+			f.chooseWindow()
 		case 8, 9:
 			f.chooseRecv()
 		case 10, 11, 12:
@@ -185,6 +187,12 @@ func (f *fighter) choosePost() {
 		n = f.length()
 	} else if how == 0xf3 {
 		n = 9
+	}
+	if how&0x8f == 0x81 || how&0x8f == 0x82 { // by a memory window, which may come or go meanwhile
+		f.d.allowed[verbs.WCRemAccessErr] = true
+		if there = f.peer.mw.window; there.n == 0 {
+			there.n = winLen
+		}
 	}
 	if there.n < n {
 		there = f.peer.regs[0]

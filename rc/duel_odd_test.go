@@ -30,7 +30,7 @@ func (f *fighter) forge() {
 	t := &f.d.moves
 	p := bth.Packet{Opcode: bth.Opcode(t.n(256)), MigReq: true, PKey: 0xffff, DestQP: f.qp.QPN()}
 	near := t.n(256)
-	for !p.Opcode.Valid() || p.Info().Has(bth.HasInv) {
+	for !p.Opcode.Valid() {
 		p.Opcode = p.Opcode / 2 & 0x1f
 	}
 	if near&0xc0 == 0xc0 && len(f.d.past) > 0 {
@@ -58,6 +58,7 @@ func (f *fighter) forge() {
 		if p.Info().Has(bth.Response) || p.Opcode >= bth.RCCmpSwap {
 			p.Syndrome, p.MSN = bth.Syndrome(t.n(256)), uint32(where)
 		}
+		p.Inv = f.mw.key + uint32(where&1)
 		p.SwapAdd, p.Compare, p.Orig, p.Imm = uint64(what), uint64(where%3), uint64(where)<<40, uint32(what)<<8
 		if !p.Info().Has(bth.HasPayload) && what&3 != 3 {
 			p.Payload = nil

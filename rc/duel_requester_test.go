@@ -17,6 +17,7 @@ type requests struct {
 	una, next, high bth.PSN
 	reads           []request // READs and atomics in flight, by their PSNs
 	lsn             int
+	posts           uint32
 
 	limit     int // LSN of the first message without a credit
 	unlimited bool
@@ -40,6 +41,8 @@ type request struct {
 	pkts  int
 	lsn   int
 	bad   verbs.WCStatus // the local rule it breaks
+	ran   bool           // a local operation that was carried out
+	index uint32         // in the engine
 	prot  bool           // a key of it was withdrawn, or is none
 	depth bool           // READs were forbidden meanwhile
 }
@@ -49,8 +52,10 @@ func (w *request) end() bth.PSN { return plus(w.first, w.pkts) }
 func (w *request) answered() bool { return w.Opcode >= verbs.WRRead && w.Opcode <= verbs.WRFetchAdd }
 
 func (w *request) takesRecv() bool {
-	return w.Opcode == verbs.WRSend || w.Opcode == verbs.WRSendImm || w.Opcode == verbs.WRWriteImm
+	return w.Opcode == verbs.WRSend || w.Opcode == verbs.WRSendImm || w.Opcode == verbs.WRWriteImm || w.Opcode == verbs.WRSendInv
 }
+
+func (w *request) local() bool { return w.Opcode == verbs.WRBindMW || w.Opcode == verbs.WRLocalInv }
 
 func (q *requests) start(psn bth.PSN) {
 	*q = requests{f: q.f, tail: psn, una: psn, next: psn, high: psn, since: q.f.d.now, counted: *q.f.qp.Counts()}
@@ -66,9 +71,12 @@ func (f *fighter) postSend(w verbs.SendWR) {
 	}
 	f.sq.Publish()
 	q := &f.q
-	r := &request{SendWR: w, n: octets(w.SGL) + len(w.Inline), first: q.tail, pkts: 1, lsn: q.lsn}
+	r := &request{SendWR: w, n: octets(w.SGL) + len(w.Inline), first: q.tail, pkts: 1, lsn: q.lsn, index: q.posts}
+	q.posts++
 	mtu, msgs := int(f.attr.PathMTU), 1
-	if w.Opcode != verbs.WRCmpSwap && w.Opcode != verbs.WRFetchAdd {
+	if r.local() {
+		r.pkts, msgs = 0, 0
+	} else if w.Opcode != verbs.WRCmpSwap && w.Opcode != verbs.WRFetchAdd {
 		r.pkts = max(1, (r.n+mtu-1)/mtu)
 	} else if r.n != 8 {
 		r.bad = verbs.WCLocLenErr
@@ -102,7 +110,7 @@ func (f *fighter) withdraw() {
 			if w.answered() {
 				need = verbs.AccessLocalWrite
 			}
-			if _, ok := f.find(s.LKey, s.Addr, int(s.Length), need); !ok {
+			if _, ok := f.own(s.LKey, s.Addr, int(s.Length), need); !ok {
 				w.prot = true
 			}
 		}
@@ -191,10 +199,11 @@ func (q *requests) sentData(p *bth.Packet, w *request, i int) {
 		want.kind = write
 	}
 	want.imm = want.last && (w.Opcode == verbs.WRSendImm || w.Opcode == verbs.WRWriteImm)
+	want.inv = want.last && w.Opcode == verbs.WRSendInv
 	if got := formOf(p.Opcode); got != want {
 		f.t.Fatalf("%s sends %v as packet %d of %d of %v", f.name, p.Opcode, i, w.pkts, w.Opcode)
 	}
-	if want.last && !p.AckReq || want.imm && p.Imm != w.Imm {
+	if want.last && !p.AckReq || want.imm && p.Imm != w.Imm || want.inv && p.Inv != w.Imm {
 		f.t.Fatalf("%s: header %+v", f.name, *p)
 	}
 	if want.kind == write && want.first && (p.VA != w.RemoteAddr || p.RKey != w.RKey || int(p.DMALen) != w.n) {

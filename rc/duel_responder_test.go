@@ -34,6 +34,7 @@ type responses struct {
 	owed     bth.PSN
 	fatal    *fatal // NAK that must leave
 	finished bool   // it has left
+	untold   bool   // it ended without one; what is due still leaves
 }
 
 // answer is a READ or atomic that was carried out.
@@ -70,39 +71,41 @@ const (
 	unknown
 )
 
-// form is what an opcode says: kind, position in the message, immediate data.
+// form is what an opcode says: kind, position in the message, immediate data or
+// a key to invalidate.
 type form struct {
 	kind        message
 	first, last bool
-	imm         bool
+	imm, inv    bool
 }
 
 // forms are the requests of IBA table 38.
 var forms = map[bth.Opcode]form{
-	0x00: {send, true, false, false},
-	0x01: {send, false, false, false},
-	0x02: {send, false, true, false},
-	0x03: {send, false, true, true},
-	0x04: {send, true, true, false},
-	0x05: {send, true, true, true},
-	0x06: {write, true, false, false},
-	0x07: {write, false, false, false},
-	0x08: {write, false, true, false},
-	0x09: {write, false, true, true},
-	0x0a: {write, true, true, false},
-	0x0b: {write, true, true, true},
-	0x0c: {read, true, true, false},
-	0x13: {cmpSwap, true, true, false},
-	0x14: {fetchAdd, true, true, false},
+	0x00: {send, true, false, false, false},
+	0x01: {send, false, false, false, false},
+	0x02: {send, false, true, false, false},
+	0x03: {send, false, true, true, false},
+	0x04: {send, true, true, false, false},
+	0x05: {send, true, true, true, false},
+	0x06: {write, true, false, false, false},
+	0x07: {write, false, false, false, false},
+	0x08: {write, false, true, false, false},
+	0x09: {write, false, true, true, false},
+	0x0a: {write, true, true, false, false},
+	0x0b: {write, true, true, true, false},
+	0x0c: {read, true, true, false, false},
+	0x13: {cmpSwap, true, true, false, false},
+	0x14: {fetchAdd, true, true, false, false},
+	0x16: {send, false, true, false, true},
+	0x17: {send, true, true, false, true},
 }
 
-// formOf returns the form of an opcode. Of what is not supported only the
-// position counts: an IETH makes no difference to it.
+// formOf returns the form of an opcode.
 func formOf(op bth.Opcode) form {
 	if f, ok := forms[op]; ok {
 		return f
 	}
-	return form{kind: unknown, first: op != bth.RCSendLastInv, last: true}
+	return form{kind: unknown, first: true, last: true}
 }
 
 func (r *responses) start(psn bth.PSN) { *r = responses{f: r.f, begin: psn, epsn: psn} }
@@ -138,7 +141,9 @@ func (r *responses) request(p *bth.Packet) {
 	if syndrome == 0 {
 		return
 	}
-	r.fatal = &fatal{r.epsn, r.epsn, syndrome}
+	if r.untold = syndrome == untold; !r.untold {
+		r.fatal = &fatal{r.epsn, r.epsn, syndrome}
+	}
 	if r.held != nil && recv != verbs.WCSuccess {
 		r.f.wantRecv = append(r.f.wantRecv, verbs.WC{ID: r.held.ID, Status: recv})
 		r.held = nil
@@ -150,6 +155,7 @@ const (
 	invalid     = bth.Syndrome(0x61)
 	access      = bth.Syndrome(0x62)
 	operational = bth.Syndrome(0x63)
+	untold      = bth.Syndrome(0xff) // none: the message is delivered, but a key cannot be invalidated
 )
 
 // refuse says why the expected packet is refused, and what its receive request
@@ -157,7 +163,7 @@ const (
 func (r *responses) refuse(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 	f := formOf(p.Opcode)
 	mtu, n := int(r.f.attr.PathMTU), len(p.Payload)
-	if f.first != (r.op == none) || !f.first && r.op != f.kind && (f.kind != unknown || r.op != send) {
+	if f.first != (r.op == none) || !f.first && r.op != f.kind {
 		return invalid, 0
 	}
 	may := r.f.attr.Access
@@ -226,7 +232,9 @@ func (r *responses) carryOut(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 			return operational, verbs.WCLocProtErr
 		}
 		scatter(to, p.Payload)
-		r.got += n
+		if r.got += n; f.inv && !r.f.invalidate(p.Inv) {
+			return untold, verbs.WCRemInvReqErr
+		}
 	case write:
 		if f.first {
 			r.va, r.rkey, r.left, r.total = p.VA, p.RKey, int(p.DMALen), int(p.DMALen)
@@ -283,6 +291,8 @@ func (r *responses) carryOut(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 		}
 		if f.imm {
 			wc.Flags, wc.Imm = verbs.WCWithImm, p.Imm
+		} else if f.inv {
+			wc.Flags, wc.Imm = verbs.WCWithInv, p.Inv
 		}
 		r.f.wantRecv = append(r.f.wantRecv, wc)
 		r.held = nil

@@ -50,7 +50,8 @@ type fighter struct {
 	want  []byte        // the memory as it must be
 	regs  []window      // what is registered
 	win   window        // of them, the one that comes and goes
-	room  int           // of its completion queue; less than 0 is enough
+	mw    memWindow
+	room  int // of its completion queue; less than 0 is enough
 	id    uint64
 
 	q        requests
@@ -117,7 +118,8 @@ func newDuel(t testing.TB, moves []byte) *duel {
 		fill(f.mem, uint64(i))
 		f.want = bytes.Clone(f.mem)
 		f.q.f, f.r.f = f, f
-		f.register(window{iova: mainIOVA, at: mainAt, n: mainLen, access: verbs.AccessAll})
+		f.register(window{iova: mainIOVA, at: mainAt, n: mainLen, access: verbs.AccessAll | verbs.AccessMWBind})
+		f.allocWindow()
 		d.sides[i] = f
 	}
 	d.sides[0].peer, d.sides[1].peer = d.sides[1], d.sides[0]
@@ -241,6 +243,14 @@ func (f *fighter) find(key uint32, va uint64, n int, need verbs.Access) (at int,
 	return 0, false
 }
 
+// own is find for the program's own requests.
+func (f *fighter) own(key uint32, va uint64, n int, need verbs.Access) (at int, ok bool) {
+	if key == f.mw.key {
+		return 0, false
+	}
+	return f.find(key, va, n, need)
+}
+
 // pieces are the places in the arena behind n octets at off of a list.
 func (f *fighter) pieces(sgl []verbs.SGE, off, n int, need verbs.Access) (out [][]byte, ok bool) {
 	for _, s := range sgl {
@@ -252,7 +262,7 @@ func (f *fighter) pieces(sgl []verbs.SGE, off, n int, need verbs.Access) (out []
 			off -= int(s.Length)
 			continue
 		}
-		at, ok := f.find(s.LKey, s.Addr+uint64(off), k, need)
+		at, ok := f.own(s.LKey, s.Addr+uint64(off), k, need)
 		if !ok {
 			return nil, false
 		}
@@ -288,6 +298,7 @@ func (f *fighter) ended() {
 // handled, or nil.
 func (f *fighter) check(p *bth.Packet) {
 	f.q.restarts(p)
+	f.q.locals()
 	if f.qp.State() == verbs.StateErr && f.state != verbs.StateErr && !f.q.gaveUp() && !f.r.withdrawn() {
 		f.t.Fatalf("%s is in ERR and nothing was wrong", f.name)
 	}

@@ -13,6 +13,11 @@ import (
 // all but less. It reports whether there were any.
 func (f *fighter) transmit(n, segs, less, order int) bool {
 	total, k := 0, 0
+	for _, w := range f.q.out {
+		if w.local() && !w.ran {
+			n = 1 // it would change what was answered in a burst before it
+		}
+	}
 	var was [len(duelBursts)]verbs.QPState
 	for ; k < n; k++ {
 		b := duelBursts[k]
