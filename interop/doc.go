@@ -18,7 +18,9 @@
 //     namespace) against verbs_peer.py in the guest, with every octet compared;
 //   - trouble: one end does what the other has to put up with: receive requests
 //     that come late or never, queue pairs and devices that end in mid-transfer,
-//     requests that are refused, datagrams that are dropped;
+//     requests that are refused, datagrams that are dropped; some by packets made
+//     by hand, without a device of ours, and some judged by a capture on the bridge,
+//     which tshark decodes. classes.go says where each class of error is met;
 //   - faults: the same with loss, duplication and reordering, made by netem in
 //     the guest or by link/fault on our side;
 //   - multicast: groups, with verbs_peer.py, librdmacm's mckey, and a second
@@ -31,7 +33,8 @@
 // A role is ours: as client we connect and are the requester. Link packet runs
 // as root, link udp as uid 65534 without any capability. After each case the
 // guest's counters of errors must not have moved, faults aside. Progress is a
-// line for each case, -json writes it all for programs, and the exit status is
+// line for each case; one that failed says which queues on the way lost packets.
+// -json writes it all for programs, and the exit status is
 // 0 when every case passed.
 //
 // What is to be known of the guests (Linux 6.12, rdma-core 44 and 56, perftest
@@ -43,7 +46,7 @@
 //   - It takes a few megabytes a second at path MTU 256, and its NIC has a queue
 //     of 256 packets. We send a megabyte at line rate, so the tap before it has a
 //     long queue; else the guest counts out_of_seq_request, and over UC waits for
-//     ever.
+//     ever. What it sends waits in a plain queue: fq_codel drops what waits long.
 //   - Packets that wait for ARP and are given up after their queue pair is gone
 //     crash its kernel, so it is told our MAC address, and we its.
 //   - While READ responses come in, an ACK that was overtaken ends its queue pair:
