@@ -95,8 +95,8 @@ func (r *reused) String() string { return r.x.String() + ", " + r.y.String() }
 func TestReused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, faults string }{
-		{"late", "tx dup 20%; rx delay 1ms..40ms 20%"},
-		{"late-lossy", "tx drop 1%; tx dup 20%; rx delay 1ms..40ms 10%; rx corrupt 1%"},
+		{"late", "tx dup 10%; rx delay 1ms..40ms 3%"},
+		{"late-lossy", "tx drop 1%; tx dup 10%; rx delay 1ms..40ms 2%; rx corrupt 1%"},
 	} {
 		var late atomic.Int64
 		seeds(t, c.name, Config{Faults: c.faults}, func(w *world) {
@@ -106,7 +106,7 @@ func TestReused(t *testing.T) {
 		})
 		t.Cleanup(func() {
 			if *replayFlag == "" && !t.Failed() {
-				require.Greater(t, late.Load(), int64(100**runsFlag), "packets of an earlier connection")
+				require.Greater(t, late.Load(), int64(50**runsFlag), "packets of an earlier connection")
 			}
 		})
 	}
