@@ -14,6 +14,7 @@ import (
 	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/link/tap"
 	"github.com/gorxe/gorxe/link/udp"
+	"github.com/gorxe/gorxe/link/xdp"
 	"github.com/gorxe/gorxe/nic"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -23,6 +24,7 @@ const (
 	LinkAuto   = "auto"
 	LinkUDP    = "udp"
 	LinkPacket = "packet"
+	LinkXDP    = "xdp"
 )
 
 // Config says where to put a NIC. Either Interface or Addr is needed; the zero
@@ -41,8 +43,9 @@ type Config struct {
 
 	// Link is how packets travel: udp, an ordinary socket, needs no
 	// privilege; packet needs CAP_NET_RAW, and gives an exact check of IPv4
-	// packets and the lowest latency. (auto: udp, or packet where that cannot
-	// be had.)
+	// packets and the lowest latency; xdp, for physical NICs whose driver
+	// shares memory, needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and the
+	// interface for itself. (auto: udp, or packet where that cannot be had.)
 	Link string
 	// Faults are rules for breaking traffic on purpose, such as "tx drop 1%";
 	// package link/fault has the grammar. Seed makes their chances repeatable.
@@ -61,15 +64,17 @@ type Config struct {
 //
 // Errors say what to do: hostnet's for an interface that does not exist lists
 // those that do, the links' for a taken port (syscall.EADDRINUSE) says who has
-// it, packet.ErrPrivilege names the capability that is missing.
+// it, packet.ErrPrivilege and xdp.ErrPrivilege name the capability that is
+// missing, xdp.ErrOccupied says which program an interface has already.
 func Open(cfg Config) (*verbs.Context, error) {
-	return open(&cfg, opener{udp: udp.Open, packet: packet.Open})
+	return open(&cfg, opener{udp: udp.Open, packet: packet.Open, xdp: xdp.Open})
 }
 
 // opener is how to open links: really, or for show (see Probe).
 type opener struct {
 	udp    func(udp.Config) ([]link.Link, error)
 	packet func(packet.Config) ([]link.Link, error)
+	xdp    func(xdp.Config) ([]link.Link, error)
 	show   bool // nothing moves
 }
 
@@ -134,9 +139,11 @@ func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []strin
 		return o.openUDP(cfg, p)
 	case LinkPacket:
 		return o.openPacket(cfg, p)
+	case LinkXDP:
+		return o.openXDP(cfg, p)
 	case LinkAuto, "":
 	default:
-		return nil, nil, fmt.Errorf("link %q: there are auto, udp and packet", cfg.Link)
+		return nil, nil, fmt.Errorf("link %q: there are auto, udp, packet and xdp", cfg.Link)
 	}
 	links, missing, err = o.openUDP(cfg, p)
 	if err == nil || errors.Is(err, syscall.EADDRINUSE) { // packet would need the same port
@@ -158,6 +165,12 @@ func (o opener) openUDP(cfg *Config, p *place) ([]link.Link, []string, error) {
 func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, []string, error) {
 	return p.openReady(func() ([]link.Link, error) {
 		return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+	})
+}
+
+func (o opener) openXDP(cfg *Config, p *place) ([]link.Link, []string, error) {
+	return p.openReady(func() ([]link.Link, error) {
+		return o.xdp(xdp.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
 	})
 }
 

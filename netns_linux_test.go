@@ -1,13 +1,17 @@
 package gorxe_test
 
 import (
+	"errors"
 	"net/netip"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/xdp"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -48,9 +52,16 @@ func TestInterface(t *testing.T) {
 		{"packet IPv4", 1, gorxe.LinkPacket, gorxe.LinkPacket, false},
 		{"packet and udp IPv6", 1, gorxe.LinkPacket, gorxe.LinkUDP, true},
 		{"two shards", 2, gorxe.LinkUDP, gorxe.LinkPacket, false},
+		{"xdp IPv4", 1, gorxe.LinkXDP, gorxe.LinkXDP, false},
+		{"xdp and udp IPv6", 1, gorxe.LinkXDP, gorxe.LinkUDP, true},
+		{"two shards, xdp and packet", 2, gorxe.LinkXDP, gorxe.LinkPacket, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := testbed.NewPair(t, 4200)
+			if c.a == gorxe.LinkXDP {
+				requireXDP(t, p.A)
+				p.A.Tool("ethtool", "-L", testbed.Iface, "rx", strconv.Itoa(c.shards), "tx", strconv.Itoa(c.shards))
+			}
 			a := openIn(t, p.A, gorxe.Config{Link: c.a, Shards: c.shards})
 			defer a.dev.Close()
 			b := openIn(t, p.B, gorxe.Config{Link: c.b, Shards: c.shards})
@@ -81,6 +92,17 @@ func TestInterface(t *testing.T) {
 			require.GreaterOrEqual(t, m["sent_pkts"], 8*m["tx_bursts"], "super-packets are short")
 		})
 	}
+}
+
+// requireXDP skips the test where XDP cannot be used.
+func requireXDP(t *testing.T, h *testbed.Host) {
+	t.Helper()
+	var err error
+	h.Do(func() { _, err = gorxe.Probe(gorxe.Config{Interface: h.Iface, Link: gorxe.LinkXDP}) })
+	if errors.Is(err, xdp.ErrPrivilege) || errors.Is(err, syscall.EAFNOSUPPORT) {
+		t.Skipf("needs XDP: %v", err)
+	}
+	require.NoError(t, err)
 }
 
 // TestGIDMistakes: the wrong GID index is an error of Modify, not a timeout.

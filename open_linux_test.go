@@ -94,7 +94,7 @@ func TestOpenErrors(t *testing.T) {
 		{gorxe.Config{Addr: "here"}, "here"},
 		{gorxe.Config{Addr: "203.0.113.77"}, "no interface has the address 203.0.113.77"},
 		{gorxe.Config{Interface: "lo", Addrs: []netip.Addr{netip.MustParseAddr("203.0.113.77")}}, "not an address of lo"},
-		{gorxe.Config{Addr: loA, Link: "carrier pigeon"}, "there are auto, udp and packet"},
+		{gorxe.Config{Addr: loA, Link: "carrier pigeon"}, "there are auto, udp, packet and xdp"},
 		{gorxe.Config{Addr: loA, Faults: "tx drop many"}, "faults"},
 		{gorxe.Config{Addr: loB, Shards: 17}, "17 shards"},
 		{gorxe.Config{Addr: loB, Tap: "/nosuch/folder/x.pcapng"}, "no such file"},

@@ -6,6 +6,7 @@ import (
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/link/udp"
+	"github.com/gorxe/gorxe/link/xdp"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -19,6 +20,7 @@ func Probe(cfg Config) (*verbs.Context, error) {
 	return open(&cfg, opener{
 		udp:    func(c udp.Config) ([]link.Link, error) { i, err := udp.Probe(c); return show(i, c.Shards, err) },
 		packet: func(c packet.Config) ([]link.Link, error) { i, err := packet.Probe(c); return show(i, c.Shards, err) },
+		xdp:    func(c xdp.Config) ([]link.Link, error) { i, err := xdp.Probe(c); return show(i, c.Shards, err) },
 		show:   true,
 	})
 }

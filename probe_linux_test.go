@@ -31,7 +31,7 @@ func TestProbe(t *testing.T) {
 	}{
 		{gorxe.Config{Interface: "nosuch0"}, "this host has lo"},
 		{gorxe.Config{Addr: "203.0.113.77"}, "no interface has the address 203.0.113.77"},
-		{gorxe.Config{Addr: loA, Link: "carrier pigeon"}, "there are auto, udp and packet"},
+		{gorxe.Config{Addr: loA, Link: "carrier pigeon"}, "there are auto, udp, packet and xdp"},
 	} {
 		_, err := gorxe.Probe(c.cfg)
 		require.ErrorContains(t, err, c.want)

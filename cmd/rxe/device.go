@@ -15,6 +15,7 @@ import (
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/link/packet"
 	"github.com/gorxe/gorxe/link/tap"
+	"github.com/gorxe/gorxe/link/xdp"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -25,11 +26,13 @@ type deviceFlags struct {
 	shards                       int
 }
 
+const linkHelp = "auto, udp (no privilege), packet (exact ICRC, needs CAP_NET_RAW) or xdp (AF_XDP, for physical NICs, needs CAP_BPF too)"
+
 func (d *deviceFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&d.dev, "dev", "d", "", "network interface to embed a NIC on, or a device as devinfo lists it (default: the one that reaches the peer)")
 	f.StringVar(&d.addr, "addr", "", "local address to embed a NIC on, instead of an interface")
-	f.StringVar(&d.link, "link", "auto", "auto, udp (no privilege) or packet (exact ICRC, needs CAP_NET_RAW)")
+	f.StringVar(&d.link, "link", "auto", linkHelp)
 	f.StringVar(&d.faults, "faults", "", `fault rules, such as "tx drop 2%; rx dup 1%"`)
 	f.Uint64Var(&d.seed, "seed", 0, "seed of the fault rules (0: 1)")
 	f.StringVar(&d.tap, "tap", "", "write every packet to this pcapng file")
@@ -55,8 +58,12 @@ func (d *deviceFlags) check() error {
 		if c, err := hostnet.Capabilities(); err == nil && !c.NetRaw {
 			return fmt.Errorf("--link packet: %w: run as root, or use --link udp, which needs no privilege", packet.ErrPrivilege)
 		}
+	case gorxe.LinkXDP:
+		if err := xdp.Privileged(); err != nil {
+			return fmt.Errorf("--link xdp: %w", err)
+		}
 	default:
-		return fmt.Errorf("--link %s: there are auto, udp and packet", d.link)
+		return fmt.Errorf("--link %s: there are auto, udp, packet and xdp", d.link)
 	}
 	if d.shards < 1 || d.shards > 16 {
 		return fmt.Errorf("--shards %d: 1 to 16 are possible", d.shards)

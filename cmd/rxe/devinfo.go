@@ -17,7 +17,7 @@ func describe(cmd *cobra.Command) func() ([]devinfo.Info, error) {
 	f := cmd.Flags()
 	f.StringVarP(&cfg.Interface, "dev", "d", "", "network interface, or a device by its name here (default: all that could carry a device)")
 	f.StringVar(&cfg.Addr, "addr", "", "local address, instead of an interface")
-	f.StringVar(&cfg.Link, "link", gorxe.LinkAuto, "auto, udp (no privilege) or packet (exact ICRC, needs CAP_NET_RAW)")
+	f.StringVar(&cfg.Link, "link", gorxe.LinkAuto, linkHelp)
 	return func() ([]devinfo.Info, error) {
 		if err := checkAddr("--addr", cfg.Addr); err != nil {
 			return nil, err

@@ -150,7 +150,7 @@ func TestMistakes(t *testing.T) {
 			{"--addr 203.0.113.77", []string{"no interface has the address 203.0.113.77", "this host has 127.0.0.1"}},
 			{"--addr here", []string{"here"}},
 			{"--addr 127.0.0.1 --dev lo", []string{"--dev or --addr, not both"}},
-			{"--link carrier", []string{"--link carrier", "auto, udp and packet"}},
+			{"--link carrier", []string{"--link carrier", "auto, udp, packet and xdp"}},
 			{"--faults pigeons", []string{"pigeons", "drop, dup", "an example is"}},
 			{"--tap " + file + "/x.pcapng", []string{"cannot write the capture", "elsewhere"}},
 			{"--shards 17", []string{"--shards 17", "1 to 16"}},

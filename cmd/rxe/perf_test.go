@@ -106,7 +106,7 @@ func TestPerfMistakes(t *testing.T) {
 		"write_bw --timeout 5":          "--timeout 5s",
 		"write_bw 127.0.0.1 -p " + port: "start the server there first (rxe perf write_bw, or ib_write_bw",
 		"write_bw no.such.host.invalid": "cannot find the host",
-		"write_bw --link carrier":       "auto, udp and packet",
+		"write_bw --link carrier":       "auto, udp, packet and xdp",
 		"send_bw -D 3 -a":               "not with -a",
 		"send_bw -D 3 -e":               "not with -e",
 		"send_bw --run_infinitely -b":   "not with -b",

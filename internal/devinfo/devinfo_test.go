@@ -21,6 +21,7 @@ import (
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/packet"
+	"github.com/gorxe/gorxe/link/xdp"
 	"github.com/gorxe/gorxe/nic"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
@@ -70,6 +71,9 @@ func madeUp() *Host {
 	h.Probe = func(c gorxe.Config) (Device, error) {
 		if c.Link == gorxe.LinkPacket {
 			return nil, packet.ErrPrivilege
+		}
+		if c.Link == gorxe.LinkXDP {
+			return nil, xdp.ErrOccupied
 		}
 		if c.Interface == "eth9" {
 			return nil, errors.New("eth9 burns")

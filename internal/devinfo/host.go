@@ -175,7 +175,7 @@ func (h *Host) describe(cfg gorxe.Config) (i Info, err error) {
 			i.Owners = append(i.Owners, o)
 		}
 	}
-	i.note(h.otherLink(&cfg, &i))
+	i.note(h.otherLinks(&cfg, &i))
 	return i, nil
 }
 
@@ -198,37 +198,44 @@ func (i *Info) addrs(cfg *gorxe.Config) {
 	}
 }
 
-// otherLink looks for the link that was not chosen, and returns why the device
-// cannot have it.
-func (h *Host) otherLink(cfg *gorxe.Config, i *Info) error {
-	other := *cfg
-	other.Link = gorxe.LinkPacket
-	if i.Attr.Link == gorxe.LinkPacket {
-		other.Link = gorxe.LinkUDP
+// otherLinks looks for the links that were not chosen, and returns why the
+// device cannot have some of them.
+func (h *Host) otherLinks(cfg *gorxe.Config, i *Info) (errs []error) {
+	for _, name := range [...]string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
+		if name == i.Attr.Link {
+			continue
+		}
+		other := *cfg
+		other.Link = name
+		d, err := h.Probe(other)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("link %s, %s, cannot be used: %w", name, virtues[name], err))
+			continue
+		}
+		i.OtherLinks = append(i.OtherLinks, name)
+		if err := d.Close(); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	d, err := h.Probe(other)
-	if err != nil {
-		return fmt.Errorf("link %s, %s, cannot be used: %w", other.Link, virtues[other.Link], err)
-	}
-	i.OtherLinks = append(i.OtherLinks, other.Link)
-	return d.Close()
+	return errs
 }
 
 var virtues = map[string]string{
-	gorxe.LinkPacket: "which checks the ICRC of every packet exactly and has the lowest latency",
 	gorxe.LinkUDP:    "which needs no privilege",
+	gorxe.LinkPacket: "which checks the ICRC of every packet exactly and has the lowest latency",
+	gorxe.LinkXDP:    "which is for NICs whose driver shares memory with it",
 }
 
 // note collects what the device does without.
-func (i *Info) note(otherLink error) {
+func (i *Info) note(otherLinks []error) {
 	i.Notes = slices.Clone(i.Attr.Missing)
 	add := func(format string, args ...any) { i.Notes = append(i.Notes, fmt.Sprintf(format, args...)) }
 	ifc := &i.Iface
 	if i.Attr.Link == gorxe.LinkUDP && slices.ContainsFunc(i.Addrs, netip.Addr.Is4) { // see wire.Verifier
 		add("the ICRC check of IPv4 packets is not exact because a UDP socket hides their identification, so one damaged packet in 2^22 passes rather than one in 2^32; --link packet and IPv6 check exactly")
 	}
-	if otherLink != nil {
-		add("%v", otherLink)
+	for _, err := range otherLinks {
+		add("%v", err)
 	}
 	if !i.Port.Active {
 		add("%s has no carrier (its state is %s), so no packet leaves or arrives; see to the cable or to whatever is at its other end", ifc.Name, ifc.State)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,7 +49,8 @@ func TestThisHost(t *testing.T) {
 	caps, err := hostnet.Capabilities()
 	require.NoError(t, err)
 	require.Equal(t, !caps.NetRaw, strings.Contains(strings.Join(i.Notes, "\n"), "CAP_NET_RAW"))
-	require.Equal(t, caps.NetRaw, len(i.OtherLinks) == 1)
+	require.Equal(t, caps.NetRaw, slices.Contains(i.OtherLinks, gorxe.LinkPacket))
+	require.NotEqual(t, slices.Contains(i.OtherLinks, gorxe.LinkXDP), strings.Contains(strings.Join(i.Notes, "\n"), "link xdp"))
 
 	_, err = h.Describe(gorxe.Config{Interface: "nosuch0"})
 	require.ErrorIs(t, err, hostnet.ErrNoInterface)
@@ -66,7 +68,7 @@ func TestNamespace(t *testing.T) {
 	root := run(testbed.AsTest)
 	for _, want := range []string{
 		"hca_id:\trxe0\n", "hca_id:\trxe1\n", "\tnode_guid:\t\t\t0000:00ff:fe00:000a\n", "\t\t\tactive_mtu:\t\t4096 (5)\n",
-		"\t\t\tactive_speed:\t\t10.0 Gbps (8)\n", "\t\t\tGID[  1]:\t\t::ffff:192.0.2.1, RoCE v2\n", "\tother_links:\t\t\tpacket\n",
+		"\t\t\tactive_speed:\t\t10.0 Gbps (8)\n", "\t\t\tGID[  1]:\t\t::ffff:192.0.2.1, RoCE v2\n", "\tother_links:\t\t\tpacket",
 		"\tnetdev:\t\t\t\tveth0, MTU 4200, 10000 Mbit/s\n", "\tudp_port_4791:\t\t\tfree\n",
 		"rxe1\t1\t2\tfd00:0002:0000:0000:0000:0000:0000:0001\t\t\tv2\tveth0\n",
 	} {
@@ -85,6 +87,7 @@ func TestNamespace(t *testing.T) {
 	nobody := run(testbed.AsNobody)
 	require.Contains(t, nobody, fmt.Sprintf("192.0.2.1: user %d: ", os.Getuid()))
 	require.Contains(t, nobody, "setcap cap_net_raw+ep")
+	require.Contains(t, nobody, "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW")
 	require.Equal(t, 1, strings.Count(nobody, "taken, so a device cannot be opened"))
 	require.Equal(t, gidsOf(root), gidsOf(nobody))
 }

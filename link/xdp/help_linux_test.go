@@ -58,7 +58,7 @@ var modes = []mode{{"native", false}, {"generic", true}}
 // requireXDP skips the test where the kernel or the privileges do not allow XDP.
 func requireXDP(t testing.TB) {
 	t.Helper()
-	if err := privileges(); err != nil {
+	if err := Privileged(); err != nil {
 		t.Skipf("needs XDP: %v", err)
 	}
 	x, err := loadProgram(1, 1)

@@ -86,7 +86,7 @@ func newDevice(cfg *Config) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := privileges(); err != nil {
+	if err := Privileged(); err != nil {
 		return nil, err
 	}
 	if err := occupied(&ifc); err != nil {
@@ -95,8 +95,9 @@ func newDevice(cfg *Config) (*device, error) {
 	return &device{ifc: ifc, addrs: addrs, groups: groups{members: make(map[netip.Addr]member)}}, nil
 }
 
-// privileges names the capabilities that are missing.
-func privileges() error {
+// Privileged returns nil, or an error that wraps ErrPrivilege and names the
+// capabilities that this process lacks.
+func Privileged() error {
 	c, err := hostnet.Capabilities()
 	if err != nil {
 		return err
