@@ -132,13 +132,11 @@ func (d *duel) chooseEnd(f *fighter, m int) {
 	how := d.moves.n(8)
 	d.clean = false
 	switch {
+	case m == 29 && f.state != verbs.StateErr && how > 0:
+		f.room = how
 	case m == 29 && f.state != verbs.StateErr:
 		f.ended()
-		if how%2 == 0 {
-			f.modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState)
-		} else {
-			f.qp.Fail(d.now, trace.FailCQOverflow)
-		}
+		f.modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState)
 		f.check(nil)
 	case m == 30: // one side alone begins anew, where it was or elsewhere
 		psn := d.psn()

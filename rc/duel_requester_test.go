@@ -61,8 +61,7 @@ func (q *requests) start(psn bth.PSN) {
 	*q = requests{f: q.f, tail: psn, una: psn, next: psn, high: psn, since: q.f.d.now, counted: *q.f.qp.Counts()}
 }
 
-// post gives a request to the engine and to the model. It reports whether the
-// ring had room.
+// postSend gives a request to the engine and to the model, if the ring has room.
 func (f *fighter) postSend(w verbs.SendWR) {
 	f.id++
 	w.ID = f.id

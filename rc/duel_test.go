@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/mr"
+	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -15,11 +16,13 @@ import (
 // duel is a pair of engines under a schedule of moves: both sides request and
 // respond, packets are lost, repeated, overtaken, delayed, forged and of earlier
 // connections, and what programs do is as odd. Each side has a model that says
-// beforehand what every packet does, which completions and octets change, and what
-// may be sent (duel_requester_test.go and duel_acks_test.go, duel_responder_test.go
-// and duel_answers_test.go). The models share no arithmetic with the engine, not even that of
-// PSNs; of its state they read only which requests it gave up for a local reason,
-// which must be justified, and how often it restarted.
+// beforehand what every packet does, which completions come and which octets
+// change, and what may be sent and must be: duel_requester_test.go and
+// duel_acks_test.go, duel_responder_test.go and duel_answers_test.go. The models
+// share no arithmetic with the engine, not even that of PSNs. Of its state they
+// read which requests it gave up for a local reason, and which local operations it
+// carried out, since it chooses the time; how often it restarted; and in how many
+// parts it asks for a READ.
 type duel struct {
 	t     testing.TB
 	now   int64
@@ -27,15 +30,15 @@ type duel struct {
 	moves tape
 	past  []*bth.Packet // delivered or lost, for those that come late
 
-	hungry int // rounds at the end in which no receive requests are posted
+	conn   func(*verbs.QPAttr)    // attributes of both
+	own    [2]func(*verbs.QPAttr) // of each
+	hungry int                    // rounds at the end in which no receive requests are posted
 
 	// What may go wrong for a good reason.
-	tainted  bool                   // packets came that the peer did not send now
-	troubles int                    // packets lost, late or overtaken
-	allowed  [32]bool               // by verbs.WCStatus
-	clean    bool                   // neither was reset nor ended on purpose
-	conn     func(*verbs.QPAttr)    // attributes of both
-	own      [2]func(*verbs.QPAttr) // of each
+	tainted  bool     // packets came that the peer did not send now
+	troubles int      // packets lost, late or overtaken
+	allowed  [32]bool // by verbs.WCStatus
+	clean    bool     // neither was reset nor ended on purpose
 }
 
 // fighter is one side of a duel and the model of it.
@@ -51,7 +54,7 @@ type fighter struct {
 	regs  []window      // what is registered
 	win   window        // of them, the one that comes and goes
 	mw    memWindow
-	room  int // of its completion queue; less than 0 is enough
+	room  int // of its completion queue; 0 is enough
 	id    uint64
 
 	q        requests
@@ -111,7 +114,7 @@ func newDuel(t testing.TB, moves []byte) *duel {
 	}
 	for i := range d.sides {
 		c := verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}
-		f := &fighter{side: newSide(t, string(rune('a'+i)), bth.QPN(0x11+i), arenaLen, c), d: d, room: -1}
+		f := &fighter{side: newSide(t, string(rune('a'+i)), bth.QPN(0x11+i), arenaLen, c), d: d}
 		if err := f.mrs.Deregister(f.reg.Key); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +191,7 @@ func (f *fighter) reset() {
 	f.modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState)
 	f.sq.Reset()
 	f.rq.Reset()
-	f.state, f.room = verbs.StateReset, -1
+	f.state, f.room = verbs.StateReset, 0
 	f.q.out, f.r.posted, f.r.held, f.r.fatal = nil, nil, nil, nil
 }
 
@@ -326,10 +329,20 @@ func (f *fighter) check(p *bth.Packet) {
 	} else if f.qp.Deadline() != math.MaxInt64 {
 		f.t.Fatalf("%s: a timer runs in %v", f.name, f.state)
 	}
-	if f.room >= 0 && f.room < len(f.wcs) {
-		f.t.Fatal("more completions than there is room for")
-	}
+	n := len(f.wcs)
 	f.wcs = f.wcs[:0]
+	if f.room > 0 && n > 0 {
+		if f.room -= min(n, f.room); f.room == 0 && f.state != verbs.StateErr {
+			f.overflow()
+		}
+	}
+}
+
+// overflow is what a NIC does to a queue pair whose completion queue is full.
+func (f *fighter) overflow() {
+	f.ended()
+	f.qp.Fail(f.d.now, trace.FailCQOverflow)
+	f.check(nil)
 }
 
 // completions compares those since the last call with the models'.
