@@ -159,6 +159,12 @@ var faults = []fault{
 		"false && len(r.reads) > 0:",
 	}}},
 
+	{"a local operation runs again when what is around it is sent again", "B29", []edit{{
+		"rc/sq.go",
+		"if w := r.at(r.cur); p.Before(w.end()) || w.Local() && !w.ran {\n",
+		"if w := r.at(r.cur); p.Before(w.end()) || w.Local() {\n\t\t\tw.ran = false\n",
+	}}},
+
 	// Memory and errors.
 	{"the end of a range wraps", "B05", []edit{{
 		"mr/mr.go",

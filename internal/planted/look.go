@@ -128,8 +128,8 @@ func violation(out []byte) string {
 
 // shorten cuts a message to what fits a line.
 func shorten(s string) string {
-	if r := []rune(s); len(r) > 100 {
-		return string(r[:100]) + "..."
+	if r := []rune(s); len(r) > 160 {
+		return string(r[:160]) + "..."
 	}
 	return s
 }
