@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"regexp"
@@ -75,7 +76,7 @@ func (c *court) run(replaced map[string][]byte, pkg string) (verdict, string, er
 		return 0, "", err
 	}
 	// The test's own limit names what hung; the other is for what hangs beyond that.
-	out, err := overlay.Run(filepath.Join(c.Root, pkg), bin, c.timeout+10*time.Second, "-test.short", "-test.failfast", "-test.timeout", c.timeout.String())
+	out, err := overlay.Run(context.Background(), filepath.Join(c.Root, pkg), bin, c.timeout+10*time.Second, "-test.short", "-test.failfast", "-test.timeout", c.timeout.String())
 	if err == nil {
 		return survived, "", nil
 	}

@@ -63,10 +63,10 @@ func (s *Scratch) Build(pkg string, replaced map[string][]byte, args ...string) 
 	return bin, nil
 }
 
-// Run runs a binary in a folder until it ends, or for so long, and returns what
-// it printed. The error is nil if it says that all is well.
-func Run(dir, bin string, limit time.Duration, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// Run runs a binary in a folder until it ends, for so long, or until ctx ends, and
+// returns what it printed. The error is nil if it says that all is well.
+func Run(ctx context.Context, dir, bin string, limit time.Duration, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	test := exec.CommandContext(ctx, "sh", append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory), bin}, args...)...)
 	test.Dir, test.SysProcAttr = dir, apart

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +50,7 @@ func (f finding) String() string {
 }
 
 // look plants a fault and has it looked for.
-func (s *search) look(f *fault) (all []finding, err error) {
+func (s *search) look(ctx context.Context, f *fault) (all []finding, err error) {
 	replaced, err := f.apply(s.Root)
 	if err != nil {
 		return nil, err
@@ -69,7 +71,10 @@ func (s *search) look(f *fault) (all []finding, err error) {
 			return nil, err
 		}
 		start := time.Now()
-		out, err := overlay.Run(dir, bin, limit+30*time.Second, args...)
+		out, err := overlay.Run(ctx, dir, bin, limit+30*time.Second, args...)
+		if ctx.Err() != nil {
+			return nil, errors.New("interrupted")
+		}
 		found := finding{by: l.name, took: time.Since(start)}
 		if err != nil {
 			found.what = violation(out)

@@ -12,11 +12,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"regexp"
+	"syscall"
 	"time"
 
 	"github.com/gorxe/gorxe/internal/overlay"
@@ -61,7 +64,9 @@ func run(o options) error {
 	defer os.RemoveAll(dir)
 	s := &search{Scratch: overlay.Scratch{Root: root, Dir: dir}, options: o}
 	nothing := fault{name: "nothing is planted"}
-	looks, err := s.look(&nothing)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	looks, err := s.look(ctx, &nothing)
 	if err != nil {
 		return err
 	}
@@ -73,7 +78,7 @@ func run(o options) error {
 		if !match.MatchString(f.name) && !match.MatchString(f.from) {
 			continue
 		}
-		looks, err := s.look(&f)
+		looks, err := s.look(ctx, &f)
 		if err != nil {
 			return err
 		}
