@@ -233,6 +233,7 @@ func (r *responses) carryOut(p *bth.Packet) (bth.Syndrome, verbs.WCStatus) {
 		}
 		scatter(to, p.Payload)
 		if r.got += n; f.inv && !r.f.invalidate(p.Inv) {
+			r.epsn = plus(r.epsn, 1) // it has arrived, and may be acknowledged
 			return untold, verbs.WCRemInvReqErr
 		}
 	case write:

@@ -252,7 +252,7 @@ func TestOpcodeSequence(t *testing.T) {
 		}
 		return m
 	}
-	silent := map[string]bth.Opcode{"nothing": bth.RCSendOnlyInv, "SEND": bth.RCSendLastInv} // of a key that there is not
+	badKey := map[string]bth.Opcode{"nothing": bth.RCSendOnlyInv, "SEND": bth.RCSendLastInv} // of a key that there is not
 	good := map[string]map[bth.Opcode]bool{
 		"nothing": set(0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14),
 		"SEND":    set(0x01, 0x02, 0x03),
@@ -299,8 +299,8 @@ func TestOpcodeSequence(t *testing.T) {
 				if got == "" || r.qp.State() != verbs.StateRTS {
 					t.Errorf("%s, then %v: sent %q, state %v", begun, op, got, r.qp.State())
 				}
-			case op == silent[begun] && op != 0:
-				if got != "" || r.qp.State() != verbs.StateErr {
+			case op == badKey[begun] && op != 0:
+				if want := fmt.Sprintf("ACK %d", off); got != want || r.qp.State() != verbs.StateErr {
 					t.Errorf("%s, then %v: sent %q, state %v", begun, op, got, r.qp.State())
 				}
 			default:

@@ -8,18 +8,17 @@ import (
 )
 
 // execute carries out a request packet that passed every check and moves the
-// expected PSN past it.
+// expected PSN past it. A key that may not be invalidated is known when all of its
+// message has arrived, which is acknowledged and not counted, as by Soft-RoCE.
 func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 	r, info := &q.resp, p.Info()
-	pkts := 1
+	pkts, refused := 1, false
 	switch info.Op {
 	case bth.OpSend:
 		if why := r.recv.Place(&q.mem, p.Payload); why != trace.None {
 			return remoteOp, why
 		}
-		if info.Has(bth.HasInv) && !q.mem.Invalidate(p.Inv) {
-			return silent, trace.FailInvalidate
-		}
+		refused = info.Has(bth.HasInv) && !q.mem.Invalidate(p.Inv)
 	case bth.OpWrite:
 		if why := r.write.Place(&q.mem, p); why != trace.None {
 			return remoteAccess, why
@@ -41,11 +40,16 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 		r.op = info.Op
 	case info.Has(bth.Ends):
 		r.op = bth.OpNone
-		r.msn = (r.msn + 1) & bth.PSNMask
-		q.finish(p)
+		if !refused {
+			r.msn = (r.msn + 1) & bth.PSNMask
+			q.finish(p)
+		}
 	}
 	if p.AckReq && info.Op != bth.OpReadReq && info.Ext&bth.ExtAtomicETH == 0 {
 		q.queueAck(p.PSN)
+	}
+	if refused {
+		return invalidation, trace.FailInvalidate
 	}
 	return accept, trace.None
 }

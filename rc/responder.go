@@ -49,7 +49,7 @@ const (
 	remoteAccess           // NAK 0x62
 	remoteOp               // NAK 0x63
 	notReady               // RNR NAK
-	silent                 // no NAK: class J of IBA 9.9.3
+	invalidation           // ACK, and ERR: class J of IBA 9.9.3
 )
 
 // handleRequest is the responder's pipeline: sequence, then each check in the
@@ -240,9 +240,9 @@ func (q *QP) checkRKey(p *bth.Packet) (verdict, trace.Reason) {
 }
 
 // reject answers a request that failed a check. Everything but RNR ends the
-// queue pair, after one NAK. IBA 9.7.5.2, 9.9.3. For an invalidation that fails
-// there is no NAK: the message is delivered by then, and no code says it. The
-// receive request tells of it, as in Soft-RoCE.
+// queue pair, after one NAK. IBA 9.7.5.2, 9.9.3. Of an invalidation that fails
+// no NAK tells: its message has arrived and is acknowledged. The receive request
+// tells of it, as in Soft-RoCE.
 func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 	r := &q.resp
 	q.note(now, why, trace.Rx, p)
@@ -260,8 +260,8 @@ func (q *QP) reject(now int64, p *bth.Packet, v verdict, why trace.Reason) {
 	case remoteOp:
 		q.queueNAK(bth.NAKRemoteOperational)
 		q.events |= transport.EventFatal
-	case silent:
-		if r.nak.pending { // it would ask for more; what came before is still acknowledged
+	case invalidation:
+		if r.nak.pending { // it would ask for more; what came is still acknowledged
 			r.nak.pending = false
 			q.queueAck(r.epsn.Add(-1))
 		}

@@ -64,7 +64,7 @@ func TestWindowOfAnother(t *testing.T) {
 				p := r.packet(bth.RCSendOnlyInv, 0, bytesOf(4, 1))
 				p.Inv = key
 				r.in(p)
-			}, "r5 REM_INV", ""},
+			}, "r5 REM_INV", "ACK 0"},
 		} {
 			t.Run(fmt.Sprintf("type %d/%s", typ, c.name), func(t *testing.T) {
 				mine, other := newRaw(t, 100), newRaw(t, 100)

@@ -445,7 +445,7 @@ var All = []Rule{
 	},
 	{
 		ID: "invalidate-refused", Group: "Memory windows", Clause: "9.9.3, o10-37.2.26",
-		Text: "No other key is invalidated, a region's, one of type 1, of a free window or another queue pair's: a LOCAL_INV fails, of a SEND the receive request tells, in ERR, and no NAK (class J, as Soft-RoCE has it).",
+		Text: "No other key is invalidated, a region's, one of type 1, of a free window or another queue pair's: a LOCAL_INV fails, of a SEND the receive request tells, in ERR, and no NAK (class J): its message is acknowledged, as by Soft-RoCE.",
 		Code: []string{"mr/window.go Invalidate", "rc/responder.go reject"}, Tests: []string{"mr/window_test.go TestInvalidateRefused", "rc/window_test.go TestWindowOfAnother"},
 	},
 	{
