@@ -173,6 +173,14 @@ func (x *XSK) Kick() syscall.Errno {
 	return e
 }
 
+// SetSendBuffer asks for so many octets of packets that the kernel has copied
+// and not yet got rid of; the limit is that of the system without
+// CAP_NET_ADMIN. A full one stops Kick with EAGAIN.
+func (x *XSK) SetSendBuffer(n int) error {
+	_, err := SetSendBuffer(x.FD, n)
+	return err
+}
+
 // WakeRx tells a driver that waits for chunks that there are some.
 func (x *XSK) WakeRx() {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(x.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link/internal/linktest"
 	"github.com/gorxe/gorxe/wire"
@@ -147,6 +149,38 @@ func TestShortSend(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRetry: what the kernel did not send when it was told to is sent by a Recv
+// or a Wait that comes later.
+func TestRetry(t *testing.T) {
+	p := newPair(t, 1500)
+	a, b := openOne(t, p.A, modes[0]), openOne(t, p.B, modes[0])
+	resolve(t, a, testbed.A4, testbed.B4)
+	bu := burst(a, flow(t, a, testbed.A4, testbed.B4), 0x11, 20, 64)
+	tx := a.xdp().tx
+	for _, by := range []func(){
+		func() { _, _ = a.Recv(make([]wire.Datagram, 1)) },
+		func() { _ = a.Wait(time.Microsecond) },
+	} {
+		tx.frames(bu, tx.hop(bu))
+		tx.x.Tx.Submit() // and no kick
+		by()
+		if n := tx.x.Tx.Pending(); n != 0 {
+			t.Fatalf("%d frames are still there", n)
+		}
+		linktest.Match(t, linktest.Receive(t, b, 20), bu)
+	}
+}
+
+// TestSendBuffer: the kernel may have copies of all slots at once.
+func TestSendBuffer(t *testing.T) {
+	p := newPair(t, 9000)
+	a := openOne(t, p.A, modes[0])
+	n, err := unix.GetsockoptInt(a.xdp().socks[0].FD, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil || n < txSlots*12<<10 {
+		t.Errorf("the send buffer is %d octets: %v", n, err)
 	}
 }
 

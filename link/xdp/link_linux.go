@@ -64,11 +64,13 @@ var (
 // Info describes the link.
 func (l *Link) Info() link.Info { return l.info }
 
-// Recv fills ds with datagrams that have arrived, at most 64 in a call.
+// Recv fills ds with datagrams that have arrived, at most 64 in a call. It also
+// tries again to send what the kernel had no room for.
 func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 	if !l.gate.Enter() {
 		return 0, link.ErrClosed
 	}
+	l.tx.retry()
 	n := l.rx.recv(ds)
 	l.leave()
 	return n, nil
@@ -105,8 +107,7 @@ func (l *Link) Wait(d time.Duration) error {
 			d = most
 		}
 	}
-	if l.tx.x.Tx.Pending() > 0 {
-		_ = l.tx.x.Kick()
+	if l.tx.retry() {
 		limit(tryAgain)
 	}
 	if l.tx.full.Load() {

@@ -261,6 +261,11 @@ func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
 		stack.Close()
 		return nil, err
 	}
+	if err := l.socks[0].SetSendBuffer(sndBuf); err != nil {
+		stack.Close()
+		l.poll.Close()
+		return nil, err
+	}
 	l.tx = newSender(d, l.socks[0], d.chunks*sys.ChunkLen, stack)
 	l.info = d.info(stack)
 	l.info.Missing = d.missing(generic, l.socks[0].ZeroCopy(), stack)

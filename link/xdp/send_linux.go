@@ -203,7 +203,7 @@ func (s *sender) flush() {
 
 // kick makes the kernel send. Where it copies, it sends so many a call, and
 // everything before the last returns. What it could not send now stays in the
-// ring: the next flush or Wait tries again.
+// ring, see retry.
 func (s *sender) kick() {
 	for {
 		before := s.x.Tx.Pending()
@@ -218,6 +218,17 @@ func (s *sender) kick() {
 			return
 		}
 	}
+}
+
+// retry tries to send what a kick has left in the ring, and reports whether
+// there was something. It may be called beside Send.
+func (s *sender) retry() bool {
+	if s.x.Tx.Pending() == 0 || !s.x.Tx.NeedWakeup() {
+		return false
+	}
+	s.kicks.Add(1)
+	_ = s.x.Kick()
+	return true
 }
 
 // stats adds what was sent to st.

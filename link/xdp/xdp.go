@@ -48,6 +48,7 @@ const (
 	joinLen     = 1 << 17 // octets of joined packets in one Recv; the longest one has 18 pieces
 	txSlots     = 512     // frames on their way out of a link: 4 MiB
 	slotChunks  = 2       // of a slot, so its frame has up to 8192 octets
+	sndBuf      = 8 << 20 // octets; the kernel counts twice that, and a full slot as 12 KiB
 	maxBursts   = 8       // in one Send: as many as fill the slots
 	window      = 512     // packets in flight, at most; more gain nothing
 )
