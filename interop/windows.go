@@ -147,7 +147,11 @@ func (w *world) sendInv(key uint32, n int) error {
 		return err
 	}
 	wc, err := w.rsp.done(51)
-	if err == nil && (wc[0].Flags&verbs.WCWithInv == 0 || wc[0].Imm != key || int(wc[0].ByteLen) != n) {
+	flag := verbs.WCWithInv
+	if _, ok := w.rsp.side.(kernel); ok {
+		flag |= 1 << 2 // so rxe says it: the kernel's number, not that of verbs
+	}
+	if err == nil && (wc[0].Flags&flag == 0 || wc[0].Imm != key || int(wc[0].ByteLen) != n) {
 		err = fmt.Errorf("responder: %+v, not of %d octets and key %#x", wc[0], n, key)
 	}
 	return err
@@ -207,16 +211,18 @@ type abuse struct {
 	name   string
 	access verbs.Access
 	r      work // remote counts from the window
+	rxe    bool // does as it asks: Soft-RoCE looks at the region's range, not at the window's
 }
 
 var abuses = []abuse{
-	{"an octet beyond", verbs.AccessRemoteWrite, work{op: verbs.WRWrite, len: 100, remote: windowLen - 99}},
-	{"an octet below", verbs.AccessRemoteWrite, work{op: verbs.WRWrite, len: 100, remote: ^uint64(0)}},
-	{"a long WRITE beyond", verbs.AccessRemoteWrite, work{op: verbs.WRWrite, len: windowLen, remote: 1}},
-	{"READ beyond", verbs.AccessRemoteRead, work{op: verbs.WRRead, len: windowLen, remote: 1}},
-	{"WRITE without the right", verbs.AccessRemoteRead, work{op: verbs.WRWrite, len: 100}},
-	{"READ without the right", verbs.AccessRemoteWrite, work{op: verbs.WRRead, len: 100}},
-	{"FetchAdd without the right", verbs.AccessRemoteWrite, work{op: verbs.WRFetchAdd, len: 8, add: 1}},
+	{name: "an octet beyond", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRWrite, len: 100, remote: windowLen - 99}, rxe: true},
+	{name: "an octet below", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRWrite, len: 100, remote: ^uint64(0)}, rxe: true},
+	{name: "a long WRITE beyond", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRWrite, len: windowLen, remote: 1}, rxe: true},
+	{name: "READ beyond", access: verbs.AccessRemoteRead, r: work{op: verbs.WRRead, len: windowLen, remote: 1}, rxe: true},
+	{name: "beyond the region", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRWrite, len: windowLen, remote: 1<<14 - windowAt - windowLen + 1}},
+	{name: "WRITE without the right", access: verbs.AccessRemoteRead, r: work{op: verbs.WRWrite, len: 100}},
+	{name: "READ without the right", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRRead, len: 100}},
+	{name: "FetchAdd without the right", access: verbs.AccessRemoteWrite, r: work{op: verbs.WRFetchAdd, len: 8, add: 1}},
 }
 
 func (w *world) windowAbused(a *abuse) error {
@@ -228,6 +234,10 @@ func (w *world) windowAbused(a *abuse) error {
 	r.id, r.remote, r.rkey = 7, r.remote+m.Addr()+windowAt, v.RKey()
 	if err := w.post(r); err != nil {
 		return err
+	}
+	if _, ok := w.rsp.side.(kernel); ok && a.rxe {
+		_, err := w.req.done(7)
+		return errors.Join(err, v.Dealloc(), m.Deregister())
 	}
 	if err := w.req.fails(verbs.WCRemAccessErr, 7); err != nil {
 		return err
@@ -253,9 +263,9 @@ var badKeys = []badKey{
 	{"nothing", verbs.MWType2, func(memory, window) uint32 { return 0xbad }},
 }
 
-// invalidationFails sends a key that is not to be invalidated: the responder's
-// receive request tells, and its queue pair is in ERR without a NAK, so that the
-// requester has to find out by itself.
+// invalidationFails sends a key that is not to be invalidated: the message is
+// acknowledged, the responder's receive request tells, and its queue pair is in
+// ERR, as the requester finds out by itself.
 func (w *world) invalidationFails(b *badKey) error {
 	m, v, err := w.bound(b.typ, verbs.AccessRemoteWrite)
 	if err != nil {
@@ -272,10 +282,10 @@ func (w *world) invalidationFails(b *badKey) error {
 	if err := w.rsp.fails(verbs.WCRemInvReqErr, 60, 61); err != nil {
 		return err
 	}
-	if err := w.req.fails(verbs.WCRetryExcErr, 8); err != nil {
+	if _, err := w.req.done(8); err != nil {
 		return err
 	}
-	if err := w.states(verbs.StateErr, verbs.StateErr); err != nil {
+	if err := w.states(verbs.StateRTS, verbs.StateErr); err != nil {
 		return err
 	}
 	return errors.Join(v.Dealloc(), m.Deregister())
@@ -291,7 +301,11 @@ func (w *world) bindFails() error {
 	if err := bindMW(w.rsp.qp, v, m, 1<<14-99, 100, verbs.AccessRemoteWrite, 9); err != nil {
 		return err
 	}
-	if err := w.rsp.fails(verbs.WCMWBindErr, 9); err != nil {
+	status := verbs.WCMWBindErr
+	if _, ok := w.rsp.side.(kernel); ok {
+		status = verbs.WCWRFlushErr // rxe has the right one, and flushes over it
+	}
+	if err := w.rsp.fails(status, 9); err != nil {
 		return err
 	}
 	return errors.Join(v.Dealloc(), m.Deregister())

@@ -52,6 +52,8 @@ CODES = dict(send=e.IBV_WR_SEND, send_imm=e.IBV_WR_SEND_WITH_IMM, send_inv=e.IBV
              fadd=e.IBV_WR_ATOMIC_FETCH_AND_ADD, cswap=e.IBV_WR_ATOMIC_CMP_AND_SWP)
 FLAGS = dict(signaled=e.IBV_SEND_SIGNALED, solicited=e.IBV_SEND_SOLICITED, fence=e.IBV_SEND_FENCE,
              inline=e.IBV_SEND_INLINE)
+# rxe tells programs of an invalidation by the kernel's IB_WC_WITH_INVALIDATE, 4, which is IBV_WC_IP_CSUM_OK to them.
+INV = e.IBV_WC_WITH_INV | e.IBV_WC_IP_CSUM_OK
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 
 
@@ -224,7 +226,7 @@ class Endpoint:
             else:
                 w = ws[0]; self.wcs[w.wr_id] = w
                 out.append(dict(id=w.wr_id, status=int(w.status), opcode=int(w.opcode), len=w.byte_len,
-                                vendor=w.vendor_err, imm=w.imm_data if w.wc_flags & e.IBV_WC_WITH_INV else socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
+                                vendor=w.vendor_err, imm=w.imm_data if w.wc_flags & INV else socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
         return dict(wc=out)
 
     def events(self):
@@ -239,8 +241,8 @@ class Endpoint:
             VERBS.ibv_ack_async_event(struct.pack('Qi4x', element, kind))
         return dict(events=out)
 
-    def close(self):
-        for x in self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mws + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
+    def close(self):  # windows first: one of rxe holds the queue pair that bound it
+        for x in self.mws + self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
             if x: x.close()
 
     def counters(self):
