@@ -75,8 +75,8 @@ sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (S
 	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0) $(SIM)
 
 .PHONY: soak
-soak: ## what takes longer than CI may: 450 seeds of each simulated network, a minute for each fuzz target, every interop case
-	$(MAKE) sim SEEDS=450 LEAST=1000
+soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case
+	$(MAKE) sim SEEDS=400 LEAST=1000
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) interop
 

@@ -38,6 +38,7 @@ type world struct {
 	ends  []end
 	qps   map[*host][]*verbs.QP
 	arriv map[arrival]func(p Packet, h *bth.Packet)
+	head  bth.Packet // that arrives
 	seen  map[sight]uint64
 	stop  bool
 
@@ -281,11 +282,11 @@ func (w *world) watch(p Packet) {
 	if f == nil {
 		return
 	}
-	var h bth.Packet
-	if r := bth.Parse(p.Data, &h); r != trace.None {
+	h := &w.head
+	if r := bth.Parse(p.Data, h); r != trace.None {
 		w.t.Fatalf("a NIC sent what is no packet: %v", r)
 	}
-	f(p, &h)
+	f(p, h)
 }
 
 // account checks that nothing is missing that nobody counted: each packet that
