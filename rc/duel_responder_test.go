@@ -313,7 +313,7 @@ func (r *responses) allowACK(psn bth.PSN) {
 func (r *responses) duplicate(p *bth.Packet) {
 	f := formOf(p.Opcode)
 	a := r.answerTo(p.PSN)
-	if f.kind == read {
+	if f.kind == read && a != nil {
 		r.allowACK(plus(p.PSN, -1)) // if there is no answer any more
 	} else if p.AckReq && f.kind <= write {
 		// What was carried out since, but no READ or atomic behind it: its answer may
