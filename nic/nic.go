@@ -5,6 +5,7 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -49,6 +50,9 @@ type NIC struct {
 	shardQPs [MaxShards]int
 
 	events chan verbs.AsyncEvent
+	single bool          // one processor for all goroutines
+	yields atomic.Uint32 // empty looks
+
 	end    atomic.Pointer[error] // why the device is no more
 	gone   chan struct{}         // closed when end is set
 	closed sync.Once
@@ -71,6 +75,7 @@ func Open(cfg Config) (*NIC, error) {
 	n := &NIC{
 		cfg: cfg, rng: newRand(cfg.Seed), own: make(map[netip.Addr]bool),
 		events: make(chan verbs.AsyncEvent, eventDepth), gone: make(chan struct{}),
+		single: runtime.GOMAXPROCS(0) == 1,
 	}
 	n.qpnPerm = perm.New(qpnSlotBits, n.rng.Uint64())
 	n.regions = mr.NewTable(n.rng.Uint64())
@@ -151,7 +156,7 @@ func (n *NIC) event(e verbs.AsyncEvent) {
 func (n *NIC) Step(shard int, now int64) (deadline int64) {
 	s := n.shards[shard]
 	s.mu.Lock()
-	d := s.step(now)
+	d := s.step(now, false)
 	s.mu.Unlock()
 	if s.pending() {
 		return now

@@ -39,6 +39,9 @@ type datapath interface {
 	HandleTimer(now int64)
 	Doorbell(now int64)
 	Ready(now int64) bool
+	// Patient reports whether what is ready may wait for the program's answer
+	// to what came last.
+	Patient(now int64) bool
 	Fill(now int64, b *wire.Burst) bool
 	// Sent says how many segments of a filled burst left; calls come in the
 	// order of Fill, but that the latest may go back whole before the others.

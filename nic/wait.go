@@ -23,7 +23,7 @@ func (n *NIC) Doorbell(h verbs.Handle) {
 //gorxe:hot
 func (n *NIC) Progress(h verbs.Handle) {
 	if c := n.cqs.get(h); c != nil && !n.cfg.Manual && !n.progress(c) {
-		yield()
+		n.yield()
 	}
 }
 
@@ -89,7 +89,7 @@ func (n *NIC) spin(ctx context.Context, c *cq, q *verbs.CompQueue) bool {
 			return false
 		}
 		if !moved {
-			yield()
+			n.yield()
 		}
 	}
 	return false

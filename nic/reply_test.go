@@ -1,0 +1,65 @@
+package nic
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// TestReplyFirst: the ACK of a message waits for the program that steps to
+// answer, and follows the answer; it waits for one step, not longer, and for
+// the background not at all.
+func TestReplyFirst(t *testing.T) {
+	b := newBench(t, 1, nil).connect()
+	s := b.nic.shards[0]
+	step := func(program bool) []bth.Packet {
+		s.mu.Lock()
+		d := s.step(b.now, program)
+		s.mu.Unlock()
+		if len(s.patient) > 0 {
+			t.Fatal("a queue pair is forgotten")
+		}
+		out := b.links[0].took()
+		if s.held {
+			require.Equal(t, b.now, d, "there is more to do, and it says so")
+		}
+		return out
+	}
+	psn := bth.MakePSN(peerPSN)
+	message := func() {
+		recv(t, b.qp, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(4096, 64)}})
+		b.links[0].arrive(b.from(there, here, bth.Packet{Opcode: bth.RCSendOnly, PKey: 0xffff, DestQP: bth.QPN(b.qp.QPN()), PSN: psn, AckReq: true}, 8))
+		psn = psn.Add(1)
+	}
+	ops := func(ps []bth.Packet) (o []bth.Opcode) {
+		for i := range ps {
+			o = append(o, ps[i].Opcode)
+		}
+		return o
+	}
+	reply := verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 8)}}
+
+	for range 3 { // whatever happened before
+		message()
+		require.Empty(t, step(true))
+		require.Equal(t, "[0]", b.polled(b.cq))
+		post(t, b.qp, reply)
+		require.Equal(t, []bth.Opcode{bth.RCSendOnly, bth.RCAck}, ops(step(true)))
+
+		message()
+		require.Empty(t, step(true))
+		require.Equal(t, []bth.Opcode{bth.RCAck}, ops(step(true)), "the program looks again without an answer")
+
+		message()
+		require.Empty(t, step(true))
+		message()
+		require.Equal(t, []bth.Opcode{bth.RCAck}, ops(step(true)), "another message does not hold it any longer")
+
+		message()
+		require.Equal(t, []bth.Opcode{bth.RCAck}, ops(step(false)), "nobody is there to answer")
+		require.Equal(t, "[0 0 0 0]", b.polled(b.cq))
+	}
+}
