@@ -81,6 +81,16 @@ func (s *shard) post() {
 	}
 }
 
+// release sends the ACKs that the last step has left for the next one, before
+// the program takes away what they are of.
+func (s *shard) release() {
+	s.mu.Lock()
+	if s.held {
+		s.step(s.n.cfg.Clock(), false)
+	}
+	s.mu.Unlock()
+}
+
 // unlock ends any hold of mu but a step's.
 func (s *shard) unlock() {
 	s.mu.Unlock()

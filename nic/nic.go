@@ -99,6 +99,9 @@ func Open(cfg Config) (*NIC, error) {
 // and returns the same.
 func (n *NIC) Close() error {
 	n.closed.Do(func() {
+		for _, s := range n.shards {
+			s.release()
+		}
 		n.stop(verbs.ErrClosed)
 		for _, s := range n.shards {
 			s.wake()

@@ -238,6 +238,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 		// The queue pair is gone all the same: that is what was asked for.
 		n.cfg.Logger.Error("destroy queue pair", "device", n.cfg.Name, "qpn", uint32(q.qpn), "err", err)
 	}
+	s.release()
 	s.mu.Lock()
 	q.dead = true
 	s.wheel.remove(&q.timer)
@@ -265,6 +266,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
+	q.s.release()
 	q.s.mu.Lock()
 	defer q.s.unlock()
 	if err := n.Err(); err != nil {

@@ -63,3 +63,26 @@ func TestReplyFirst(t *testing.T) {
 		require.Equal(t, "[0 0 0 0]", b.polled(b.cq))
 	}
 }
+
+// TestLastAck: what a program leaves when it has its last message is sent,
+// however it leaves.
+func TestLastAck(t *testing.T) {
+	for name, leave := range map[string]func(b *bench) error{
+		"destroys": func(b *bench) error { return b.qp.Destroy() },
+		"resets":   func(b *bench) error { return b.qp.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState) },
+		"closes":   func(b *bench) error { return b.nic.Close() },
+	} {
+		b := newBench(t, 1, nil).connect()
+		recv(t, b.qp, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(4096, 64)}})
+		b.links[0].arrive(b.from(there, here, bth.Packet{Opcode: bth.RCSendOnly, PKey: 0xffff, DestQP: bth.QPN(b.qp.QPN()), PSN: bth.MakePSN(peerPSN), AckReq: true}, 8))
+		s := b.nic.shards[0]
+		s.mu.Lock()
+		s.step(b.now, true)
+		s.mu.Unlock()
+		require.Empty(t, b.links[0].took(), name)
+		require.NoError(t, leave(b), name)
+		out := b.links[0].took()
+		require.Len(t, out, 1, name)
+		require.Equal(t, bth.RCAck, out[0].Opcode, name)
+	}
+}
