@@ -52,6 +52,7 @@ var wrongRequests = []wrong{
 		p.PKey = 0x9234
 		return []packet{p}
 	}, ours: unnoticed},
+	{name: "the P_Key of a limited member", send: with(func(p *packet) { p.PKey = 0x7fff }, bth.RCWriteOnly, 8), ours: acknowledged},
 	{name: "a transport version", send: func(l *line) []packet {
 		p := l.packet(bth.RCWriteOnly, 0, 8)
 		p.TVer = 1

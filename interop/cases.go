@@ -73,7 +73,7 @@ func (c *Case) long() bool { return c.Kind == "guest-netem" || c.Kind == "our-fa
 
 // byHand reports whether our packets of a case are made by hand: then there is one
 // role, and link udp.
-func (c *Case) byHand() bool { return c.Kind == "answers" || c.Kind == "replies" }
+func (c *Case) byHand() bool { return c.Kind == "answers" || c.Kind == "replies" || c.Kind == "strays" }
 
 // counted reports whether packets of a case are captured and counted.
 func (c *Case) counted() bool { return c.Kind == "silent" || c.Kind == "late" }
@@ -207,6 +207,7 @@ var unconnectedKinds = []struct {
 	{groupTrouble, "late", 1024, 1024},
 	{groupTrouble, "answers", 1024, 1024},
 	{groupTrouble, "replies", 1024, 1024},
+	{groupTrouble, "strays", guestMTU, guestMTU},
 	{groupMulticast, "group", guestMTU, guestMTU},
 	{groupMulticast, "mckey", guestMTU, 0}, // the kernel's connection manager has no IPv6 groups for RoCEv2
 	{groupMulticast, "two-of-ours", guestMTU, guestMTU},

@@ -59,6 +59,7 @@ var procedures = map[string]func(*world) error{
 	"late":    (*world).late,
 	"answers": (*world).answers,
 	"replies": (*world).replies,
+	"strays":  (*world).strayed,
 
 	"windows": (*world).windows,
 

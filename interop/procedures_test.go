@@ -77,7 +77,7 @@ func TestProcedures(t *testing.T) {
 			continue // they are of three
 		case "uc-loss", "ud-loss":
 			faults = "tx drop 3%; tx dup 2%"
-		case "answers", "replies":
+		case "answers", "replies", "strays":
 			t.Run(name, func(t *testing.T) {
 				if err := run(rawWorld(t)); err != nil {
 					t.Error(err)
