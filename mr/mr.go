@@ -158,8 +158,12 @@ func (t *Table) at(key uint32) *Region {
 //
 //gorxe:hot
 func (t *Table) Resolve(pd PD, key uint32, addr uint64, n int, need verbs.Access) ([]byte, trace.Reason) {
-	r := t.Lookup(key)
-	if r == nil || r.PD != pd || r.Access&need != need {
+	return t.at(key).resolve(pd, key, addr, n, need)
+}
+
+// resolve is Resolve for what is in the slot of a key, nil for nothing.
+func (r *Region) resolve(pd PD, key uint32, addr uint64, n int, need verbs.Access) ([]byte, trace.Reason) {
+	if r == nil || r.Key != key || r.window != nil || r.PD != pd || r.Access&need != need {
 		return nil, trace.FailAccess
 	}
 	off := addr - r.IOVA // wraps to something huge when addr is below
@@ -174,8 +178,9 @@ func (t *Table) Resolve(pd PD, key uint32, addr uint64, n int, need verbs.Access
 //
 //gorxe:hot
 func (t *Table) Remote(pd PD, as Owner, key uint32, addr uint64, n int, need verbs.Access) ([]byte, trace.Reason) {
-	if r := t.at(key); r != nil && r.window != nil {
+	r := t.at(key)
+	if r != nil && r.window != nil {
 		return r.window.resolve(pd, as, key, addr, n, need)
 	}
-	return t.Resolve(pd, key, addr, n, need)
+	return r.resolve(pd, key, addr, n, need)
 }
