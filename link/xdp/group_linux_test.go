@@ -53,6 +53,10 @@ func TestGroups(t *testing.T) {
 					}
 				}
 			}
+			looked(t, a, testbed.A4, testbed.B4)
+			if known := *a.xdp().tx.hops.known.Load(); len(known) != 1 || a.xdp().tx.packets.Load() != 0 {
+				t.Errorf("groups have next hops: %v; %d frames", known, a.xdp().tx.packets.Load())
+			}
 			b.Close()
 			if err := b.xdp().JoinGroup(group4); err != link.ErrClosed {
 				t.Errorf("join after Close: %v", err)

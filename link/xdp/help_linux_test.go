@@ -143,6 +143,23 @@ func resolve(t testing.TB, l node, src, dst netip.Addr) {
 	}
 }
 
+// looked waits until a link has looked at a path, and returns whether it has a
+// next hop.
+func looked(t testing.TB, l node, src, dst netip.Addr) bool {
+	t.Helper()
+	h := l.xdp().tx.hops
+	for end := time.Now().Add(linktest.Patience); ; time.Sleep(time.Millisecond) {
+		var c hopCache
+		c.find(h, path{src, dst})
+		if to, ok := (*h.known.Load())[path{src, dst}]; ok {
+			return to != nil
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v to %v was not looked at", src, dst)
+		}
+	}
+}
+
 // program returns the number of the XDP program on the host's interface.
 func programOn(t testing.TB, h *testbed.Host) (id uint32) {
 	t.Helper()

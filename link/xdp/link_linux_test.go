@@ -142,8 +142,14 @@ func TestOtherWays(t *testing.T) {
 	p.AddWire("veth1", 1500, []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}, []netip.Prefix{beside})
 	p.B.AddAddr(far)
 	p.A.Tool("ip", "route", "add", far.String(), "via", testbed.B4.String())
+	for _, misleading := range []netip.Addr{far.Addr(), beside.Addr()} {
+		p.A.Tool("ip", "neigh", "add", misleading.String(), "lladdr", "02:00:00:00:00:99", "dev", testbed.Iface, "nud", "permanent")
+	}
 	a, b := openOne(t, p.A, modes[0]), openUDP(t, p.B, testbed.B4, far.Addr(), beside.Addr())
 	resolve(t, a, testbed.A4, far.Addr())
+	if looked(t, a, testbed.A4, beside.Addr()) {
+		t.Error("a peer on another interface has a next hop on this one")
+	}
 	for _, c := range []struct {
 		dst    netip.Addr
 		frames uint64
@@ -158,6 +164,23 @@ func TestOtherWays(t *testing.T) {
 		if n := a.xdp().tx.packets.Load() - before; n != c.frames {
 			t.Errorf("to %v: %d frames, want %d", c.dst, n, c.frames)
 		}
+	}
+}
+
+// TestNotMerged: the owner of the port does not make the kernel merge packets
+// before generic mode sees them.
+func TestNotMerged(t *testing.T) {
+	p := newPair(t, 9000)
+	p.A.Tool("ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
+	p.B.Tool("ethtool", "-K", testbed.Iface, "gro", "on", "rx-udp-gro-forwarding", "on")
+	a, b := openUDP(t, p.A, testbed.A4, testbed.A6), openOne(t, p.B, modes[1])
+	for _, f := range linktest.Families {
+		bu := burst(a, flow(t, a, f.A, f.B), 0x11, 15, 4096)
+		linktest.Send(t, a, bu)
+		linktest.Match(t, linktest.Receive(t, b, 15), bu)
+	}
+	if n := b.xdp().NamedCounters()["xdp_rx_runs"]; n != 0 {
+		t.Errorf("%d datagrams were merged", n)
 	}
 }
 

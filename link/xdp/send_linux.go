@@ -57,7 +57,7 @@ func (s *sender) send(bs []*wire.Burst) (segs int, err error) {
 	if s.down != 0 && s.x.Tx.Pending() > 0 {
 		s.kick()
 	}
-	s.reap()
+	s.reap() // so that the slots used last are used next: they are in the cache
 	for len(bs) > 0 {
 		b := bs[0]
 		hop := s.hop(b)

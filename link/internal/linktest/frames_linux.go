@@ -106,9 +106,13 @@ func OthersFrames(t *testing.T, p *testbed.Pair, a, b Link) {
 			t.Fatal(err)
 		}
 		j.Send(Tag(Frame(bu), 7))
-		otherMAC := Frame(bu)
-		wire.Ethernet(otherMAC).SetDst([6]byte{2, 9, 9, 9, 9, 9})
-		j.Send(otherMAC)
+		for _, at := range [...]int{1, 3, 4, 5} {
+			mac := testbed.MACB
+			mac[at] ^= 0x40
+			other := Frame(bu)
+			wire.Ethernet(other).SetDst(mac)
+			j.Send(other)
+		}
 		if f.A.Is4() {
 			later := Frame(bu)
 			wire.IPv4(later[14:]).SetFlagsOffset(5)
