@@ -167,23 +167,6 @@ func TestOtherWays(t *testing.T) {
 	}
 }
 
-// TestNotMerged: the owner of the port does not make the kernel merge packets
-// before generic mode sees them.
-func TestNotMerged(t *testing.T) {
-	p := newPair(t, 9000)
-	p.A.Tool("ethtool", "-K", testbed.Iface, "tx-udp-segmentation", "off")
-	p.B.Tool("ethtool", "-K", testbed.Iface, "gro", "on", "rx-udp-gro-forwarding", "on")
-	a, b := openUDP(t, p.A, testbed.A4, testbed.A6), openOne(t, p.B, modes[1])
-	for _, f := range linktest.Families {
-		bu := burst(a, flow(t, a, f.A, f.B), 0x11, 15, 4096)
-		linktest.Send(t, a, bu)
-		linktest.Match(t, linktest.Receive(t, b, 15), bu)
-	}
-	if n := b.xdp().NamedCounters()["xdp_rx_runs"]; n != 0 {
-		t.Errorf("%d datagrams were merged", n)
-	}
-}
-
 // TestQueues: a link takes what comes by any of its queues, and several links
 // take all of it between them.
 func TestQueues(t *testing.T) {
