@@ -82,11 +82,6 @@ func judgeAll(cs []claim, ps []seen) (notes []string, err error) {
 	return notes, errors.Join(errs...)
 }
 
-// jitter is by how much the way from a sender to the capture may differ between
-// two packets: the first of a quiet time takes longest, so that the next seems
-// to come too soon.
-const jitter = 500 * time.Microsecond
-
 // judge checks one claim.
 func (c *claim) judge(ps []seen) (found string, err error) {
 	var sent, naks []time.Duration
@@ -130,7 +125,7 @@ func (c *claim) judge(ps []seen) (found string, err error) {
 		found += fmt.Sprintf(", %v to %v apart", least.Round(10*time.Microsecond), most.Round(10*time.Microsecond))
 		switch {
 		case c.Rough:
-		case least < c.Timeout-jitter || c.Timeout != 0 && most > 4*c.Timeout:
+		case least < c.Timeout || c.Timeout != 0 && most > 4*c.Timeout:
 			errs = append(errs, fmt.Errorf("not between %v and four times that", c.Timeout))
 		case least < c.RNR:
 			errs = append(errs, fmt.Errorf("sooner than %v", c.RNR))

@@ -82,7 +82,7 @@ func TestEvents(t *testing.T) {
 			r.ack(0)
 			r.now = r.qp.Deadline()
 			r.qp.HandleTimer(r.now)
-		}, []trace.Event{{Reason: trace.RetryTimeout, PSN: 101, Time: at + 4096<<14}}},
+		}, []trace.Event{{Reason: trace.RetryTimeout, PSN: 101, Time: at + timeout14}}},
 		{"fatal NAK", func(r *raw) {
 			r.post(1, verbs.WRSend, 300)
 			r.sent()

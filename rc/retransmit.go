@@ -27,12 +27,17 @@ func (q *QP) rewind(psn bth.PSN) {
 	}
 }
 
+// maxLeaving is what a packet may take from here to the wire, a system call of
+// many packets before it included.
+const maxLeaving = int64(1e6)
+
 // armTimer starts the retransmission timer afresh. IBA 9.7.6.1.3: it fires
-// between T and 4T; here at T.
+// between T and 4T; here at T after the packet has left.
 func (q *QP) armTimer(now int64) {
 	q.req.deadline = math.MaxInt64
 	if t := q.attr.Timeout; t != 0 {
-		q.req.deadline = now + timeoutUnit<<t
+		wait := int64(timeoutUnit) << t
+		q.req.deadline = now + wait + min(wait/4, maxLeaving)
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"github.com/gorxe/gorxe/verbs"
 )
 
-const timeout14 = int64(4096) << 14 // ns
+// timeout14 is how long the timer of timeout code 14 runs, in ns: T, and the
+// time that packets are given to leave.
+const timeout14 = int64(4096)<<14 + 1e6
 
 // B23: retry_cnt is literal, 0 to 7: n+1 sends, each T after the one before,
 // then RETRY_EXC_ERR with the vendor error users look for; the rest is flushed.
@@ -78,7 +80,8 @@ func TestRetriesResetOnProgress(t *testing.T) {
 	}, func(a *verbs.QPAttr) { a.RetryCnt = 1 })
 }
 
-// 4.096 us * 2^timeout; 0 is never. Progress starts the timer afresh.
+// T is 4.096 us * 2^timeout, beside the time that packets are given to leave; 0
+// is never. Progress starts the timer afresh.
 func TestTimeout(t *testing.T) {
 	for _, v := range []uint8{0, 1, 8, 14, 18, 31} {
 		r := newRaw(t, 0xffffff, func(a *verbs.QPAttr) { a.Timeout = v })
@@ -91,12 +94,14 @@ func TestTimeout(t *testing.T) {
 			}
 			continue
 		}
-		if want := int64(4096) << v; r.qp.Deadline() != want {
-			t.Errorf("timeout %d: deadline %d, want %d", v, r.qp.Deadline(), want)
+		wait := int64(4096) << v
+		wait += min(wait/4, 1e6)
+		if r.qp.Deadline() != wait {
+			t.Errorf("timeout %d: deadline %d, want %d", v, r.qp.Deadline(), wait)
 		}
 		r.now = 1000
 		r.ack(0)
-		if want := 1000 + int64(4096)<<v; r.qp.Deadline() != want {
+		if want := 1000 + wait; r.qp.Deadline() != want {
 			t.Errorf("timeout %d: deadline %d after progress, want %d", v, r.qp.Deadline(), want)
 		}
 		r.now = r.qp.Deadline() - 1

@@ -27,7 +27,7 @@ func TestFailures(t *testing.T) {
 		{"too early", write + "1ms > ACK", "a packet left at 0s already"},
 		{"too early for a range", write + "1ms..2ms > ACK", "a packet left at 0s already"},
 		{"too late", sent + "1ms..60ms > SEND_ONLY psn=100 ack", "nothing was sent by 60ms"},
-		{"too early by the timer", sent + "100ms > SEND_ONLY psn=100 ack", "a packet left at 67.108864ms already"},
+		{"too early by the timer", sent + "100ms > SEND_ONLY psn=100 ack", "a packet left at 68.108864ms already"},
 		{"not quiet", write + "1ms quiet", "x:3: 1ms quiet\n\t1 packets were sent that nothing expects:\n\t\t0s > ACK psn=100 msn=1"},
 		{"left over packet", write, "x:2: (the end)\n\t1 packets were sent"},
 		{"left over send completion", sent + "0ms < ACK psn=100", "a completion that nothing expects: cq send SUCCESS id=1 op=send len=0"},
