@@ -12,16 +12,23 @@ import (
 // answered, which ends the responder.
 func (r *responses) withdrawn() bool {
 	for _, a := range r.answers {
-		if a.atomic || a.done && r.f.qp.cfg.Habits&NAKDuplicateRead == 0 {
-			continue
-		}
-		if _, ok := r.f.find(a.rkey, a.va, a.n, verbs.AccessRemoteRead); !ok {
+		if r.unanswerable(a) {
 			r.fatal = &fatal{a.first, plus(a.first, a.pkts-1), access}
 			r.f.ended()
 			return true
 		}
 	}
 	return false
+}
+
+// unanswerable reports whether a was a READ whose region went away before it was
+// answered.
+func (r *responses) unanswerable(a *answer) bool {
+	if a == nil || a.atomic || a.done && r.f.qp.cfg.Habits&NAKDuplicateRead == 0 {
+		return false
+	}
+	_, ok := r.f.find(a.rkey, a.va, a.n, verbs.AccessRemoteRead)
+	return !ok
 }
 
 // offers reports whether the syndrome of an ACK is right.
@@ -122,6 +129,10 @@ func (r *responses) sentAck(p *bth.Packet) {
 		if dist(p.PSN, r.fatal.from) < 0 || dist(p.PSN, r.fatal.to) > 0 {
 			t.Fatalf("%s: %v of %v, not of %v", name, p.Syndrome, p.PSN, r.fatal.from)
 		}
+		r.fatal, r.finished = nil, true
+	case r.f.state == verbs.StateErr && p.Syndrome == access && r.unanswerable(r.answerTo(p.PSN)):
+		// Of a READ that was still to be answered when a request behind it was refused:
+		// the older error is the one to tell of.
 		r.fatal, r.finished = nil, true
 	case p.Syndrome == 0x60:
 		if !r.mayNAK || p.PSN != r.epsn {
