@@ -234,12 +234,28 @@ func TestNakIsLast(t *testing.T) {
 		r.wantSent("NAK62 0")
 	})
 	rule(t, func(r *raw) { // a local error is silent, also what comes back from the link
-		r.req(bth.RCWriteOnly, 0, nil)
+		r.reqTo(bth.RCReadReq, 0, make([]byte, 200), 0)
 		b := r.bursts(1, 2)
-		r.req(bth.RCWriteOnly, 1, nil)
+		r.reqTo(bth.RCReadReq, 1, make([]byte, 200), 0)
+		r.req(bth.RCWriteOnly, 2, nil)
 		r.qp.Fail(r.now, trace.FailDevice)
 		r.qp.Sent(b[0], 0)
 		r.wantSent("")
+	})
+	rule(t, func(r *raw) { // a gap is not told any more
+		r.req(bth.RCWriteOnly, 1, nil)
+		b := r.bursts(1, 2)
+		r.qp.Fail(r.now, trace.FailDevice)
+		r.qp.Sent(b[0], 0)
+		r.wantSent("")
+	})
+	rule(t, func(r *raw) { // but for an ACK alone: the program may have what it is for
+		r.req(bth.RCWriteOnly, 0, nil)
+		r.qp.Fail(r.now, trace.FailDevice)
+		b := r.bursts(1, 2)
+		r.wantSent("")
+		r.qp.Sent(b[0], 0)
+		r.wantSent("ACK 0")
 	})
 }
 

@@ -19,8 +19,9 @@ func (q *QP) Fail(now int64, why trace.Reason) {
 
 // toErr enters ERR for a reason that was counted, and flushes; the completions
 // of the flush carry the reason, since at the responder nothing else tells the
-// program. Responses already due, a fatal NAK last, still leave; everything
-// else falls silent. IBA 10.3.1.6.
+// program. Responses already due, a fatal NAK last, still leave, and an ACK alone:
+// the program may have what it is for, and have made its mistake while the ACK
+// waited for an answer. Everything else falls silent. IBA 10.3.1.6.
 func (q *QP) toErr(now int64, why trace.Reason) {
 	if q.attr.State == verbs.StateErr {
 		return
@@ -29,7 +30,9 @@ func (q *QP) toErr(now int64, why trace.Reason) {
 	q.ended = why
 	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: trace.NoteState, Arg: uint32(verbs.StateErr)})
 	if !q.resp.nak.fatal {
-		q.resp.silence()
+		if !q.ackOnly() {
+			q.resp.silence()
+		}
 	} else if q.resp.nak.pending {
 		q.resp.ack.pending = false
 	}

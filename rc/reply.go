@@ -194,16 +194,16 @@ func (q *QP) putAck(b *wire.Burst) {
 func (q *QP) unsendResponses(b *wire.Burst, sent int) {
 	r := &q.resp
 	q.stats.SentResponses -= uint64(b.Len() - sent)
-	if q.attr.State == verbs.StateErr && !r.nak.fatal {
-		return // silent
-	}
+	silent := q.attr.State == verbs.StateErr && !r.nak.fatal // but for an ACK
 	for i := b.Len() - 1; i >= sent; i-- {
 		s := &b.Segs[i]
 		switch s.Opcode.Info().Op {
 		case bth.OpAck:
-			q.unsendAck(s.PSN, bth.Syndrome(b.Header(i)[bth.BTHLen]))
+			if k := bth.Syndrome(b.Header(i)[bth.BTHLen]); !silent || k.Kind() == bth.KindAck {
+				q.unsendAck(s.PSN, k)
+			}
 		case bth.OpAtomicAck, bth.OpReadResp:
-			if a := r.replies.find(s.PSN); a != nil {
+			if a := r.replies.find(s.PSN); a != nil && !silent {
 				a.unsend(s.PSN)
 			}
 		}
