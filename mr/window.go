@@ -58,14 +58,10 @@ func (t *Table) AllocWindow(pd PD, typ verbs.MWType) (*Window, error) {
 	return w, nil
 }
 
-// FreeWindow removes a window, bound or not. As with Deregister the caller
-// waits for steps in progress.
+// FreeWindow removes a window, bound or not, while the caller keeps all steps from
+// running: a bind in progress would hold the region for ever.
 func (t *Table) FreeWindow(w *Window) {
 	(*t.slots.Load())[w.slot].Store(nil)
-	s := w.seq.Load()
-	for s&1 != 0 || !w.seq.CompareAndSwap(s, s+1) { // a bind in progress ends; none begins any more
-		s = w.seq.Load()
-	}
 	if r := w.region.Swap(nil); r != nil {
 		r.release()
 	}

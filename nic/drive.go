@@ -81,14 +81,13 @@ func (s *shard) post() {
 	}
 }
 
-// release sends the ACKs that the last step has left for the next one, before
-// the program takes away what they are of.
-func (s *shard) release() {
+// lockSent locks the shard for a program that takes away what ACKs are of: those
+// that the last step has left for the next one are sent first.
+func (s *shard) lockSent() {
 	s.mu.Lock()
 	if s.held {
 		s.step(s.n.cfg.Clock(), false)
 	}
-	s.mu.Unlock()
 }
 
 // unlock ends any hold of mu but a step's.

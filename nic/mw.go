@@ -42,19 +42,19 @@ func (n *NIC) AllocMW(r verbs.MWReq) (verbs.MWInfo, error) {
 	return verbs.MWInfo{Handle: h, RKey: w.Key()}, nil
 }
 
-// deallocMW frees a window, bound or not. When it returns, no step uses memory
-// through it.
+// deallocMW frees a window, bound or not. All shards stand still for it, so when it
+// returns no step binds it or uses memory through it.
 func (n *NIC) deallocMW(h verbs.Handle) error {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	w := n.mws.get(h)
 	if w == nil {
-		n.mu.Unlock()
 		return n.missing("memory window", h)
 	}
 	n.mws.release(w.slot)
 	w.pd.mws--
+	n.lockAll()
 	n.regions.FreeWindow(w.w)
-	n.mu.Unlock()
-	n.barrier()
+	n.unlockAll()
 	return nil
 }

@@ -100,10 +100,11 @@ func Open(cfg Config) (*NIC, error) {
 func (n *NIC) Close() error {
 	n.closed.Do(func() {
 		for _, s := range n.shards {
-			s.release()
+			s.lockSent()
 		}
-		n.stop(verbs.ErrClosed)
+		n.stop(verbs.ErrClosed) // steps do nothing from now on
 		for _, s := range n.shards {
+			s.mu.Unlock()
 			s.wake()
 		}
 		n.wg.Wait()

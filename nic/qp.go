@@ -238,8 +238,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 		// The queue pair is gone all the same: that is what was asked for.
 		n.cfg.Logger.Error("destroy queue pair", "device", n.cfg.Name, "qpn", uint32(q.qpn), "err", err)
 	}
-	s.release()
-	s.mu.Lock()
+	s.lockSent()
 	q.dead = true
 	s.wheel.remove(&q.timer)
 	if s.last == q {
@@ -266,8 +265,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
-	q.s.release()
-	q.s.mu.Lock()
+	q.s.lockSent()
 	defer q.s.unlock()
 	if err := n.Err(); err != nil {
 		return err

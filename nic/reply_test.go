@@ -86,3 +86,42 @@ func TestLastAck(t *testing.T) {
 		require.Equal(t, bth.RCAck, out[0].Opcode, name)
 	}
 }
+
+// TestLastAckRace: the same when another thread steps meanwhile: whatever was
+// delivered before the queue pair went is acknowledged.
+func TestLastAckRace(t *testing.T) {
+	b := newBench(t, 1, nil)
+	s := b.nic.shards[0]
+	wcs := make([]verbs.WC, 64)
+	for round := range 500 {
+		if b.qp == nil {
+			b.qp = b.newQP(b.cq)
+		}
+		b.connect()
+		for range 40 {
+			recv(t, b.qp, verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(4096, 64)}})
+		}
+		begun, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 40 {
+				b.links[0].arrive(b.from(there, here, bth.Packet{Opcode: bth.RCSendOnly, PKey: 0xffff, DestQP: bth.QPN(b.qp.QPN()), PSN: bth.MakePSN(uint32(peerPSN + i)), AckReq: true}, 8))
+				s.mu.Lock()
+				s.step(b.now, true)
+				s.mu.Unlock()
+				if i == round%3 {
+					close(begun)
+				}
+			}
+		}()
+		<-begun
+		require.NoError(t, b.qp.Destroy())
+		<-done
+		n, acked := b.cq.Poll(wcs), 0
+		for _, p := range b.links[0].took() {
+			acked = max(acked, p.PSN.Diff(bth.MakePSN(peerPSN))+1)
+		}
+		require.Equal(t, n, acked, "round %d", round)
+		b.qp = nil
+	}
+}
