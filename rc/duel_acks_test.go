@@ -275,6 +275,9 @@ func (q *requests) restarts(p *bth.Packet) {
 		q.signs, q.since = 0, f.d.now
 	}
 	if q.begun > int(f.attr.RetryCnt) {
+		if f.d.troubles <= int(f.attr.RetryCnt) {
+			f.d.excused(f.name, verbs.WCRetryExcErr)
+		}
 		q.fail(verbs.WCRetryExcErr)
 	}
 }

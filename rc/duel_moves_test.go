@@ -72,39 +72,40 @@ func (d *duel) psn() (p [2]uint32) {
 
 // play makes the moves of the tape.
 func (d *duel) play() {
+	// What is forged or late, what changes, and what ends may be left out.
 	odd := d.moves.n(8)
 	for n := 0; len(d.moves) > 0 && n < 300; n++ {
 		f := d.sides[d.moves.n(2)]
-		m := d.moves.n(32)
-		if m > 28 && odd&1 == 0 || m > 26 && odd&2 == 0 || m > 22 && odd&4 == 0 {
-			m %= 23
+		m := d.moves.n(40)
+		if m > 33 && odd&1 == 0 || m > 28 && odd&2 == 0 || m > 24 && odd&4 == 0 {
+			m %= 25
 		}
-		switch m {
-		case 0, 1, 2, 3, 4, 5, 6:
+		switch {
+		case m < 7:
 			f.choosePost()
-		case 7:
+		case m < 9:
 			f.chooseWindow()
-		case 8, 9:
+		case m < 11:
 			f.chooseRecv()
-		case 10, 11, 12:
+		case m < 14:
 			d.pump()
-		case 13, 14, 15:
+		case m < 17:
 			how := d.moves.n(256)
 			f.transmit(1+how%3, how>>2&15, []int{0, 0, 1, 5}[how>>6], how)
-		case 16, 17, 18:
+		case m < 21:
 			f.choosePacket()
-		case 19, 20:
+		case m < 23:
 			v := d.moves.n(96)
 			f.mishaps = append(f.mishaps, mishap{v / 3, v % 3})
-		case 21, 22:
+		case m < 25:
 			d.advance()
-		case 23, 24, 25:
+		case m < 28:
 			f.forge()
-		case 26:
+		case m < 29:
 			d.late(f)
-		case 27:
+		case m < 31:
 			f.drain()
-		case 28:
+		case m < 34:
 			f.chooseMemory()
 		default:
 			d.chooseEnd(f, m)

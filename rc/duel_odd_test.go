@@ -132,13 +132,13 @@ func (d *duel) chooseEnd(f *fighter, m int) {
 	how := d.moves.n(8)
 	d.clean = false
 	switch {
-	case m == 29 && f.state != verbs.StateErr && how > 0:
+	case m < 36 && how > 0 && f.state != verbs.StateErr:
 		f.room = how
-	case m == 29 && f.state != verbs.StateErr:
+	case m < 36 && f.state != verbs.StateErr:
 		f.ended()
 		f.modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState)
 		f.check(nil)
-	case m == 30: // one side alone begins anew, where it was or elsewhere
+	case m == 36: // one side alone begins anew, where it was or elsewhere
 		psn := d.psn()
 		if how%2 == 0 {
 			psn = [2]uint32{f.peer.r.epsn.Uint32(), f.peer.q.next.Uint32()}
@@ -149,7 +149,7 @@ func (d *duel) chooseEnd(f *fighter, m int) {
 			i = 1
 		}
 		d.connectSide(i, psn[0], psn[1])
-	case m == 31:
+	case m > 36:
 		psn := d.psn()
 		if how%2 == 0 { // what is on the way has PSNs of the new one
 			psn = [2]uint32{d.sides[0].q.una.Uint32(), d.sides[1].q.una.Uint32()}

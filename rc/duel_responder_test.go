@@ -143,6 +143,7 @@ func (r *responses) request(p *bth.Packet) {
 	}
 	if r.untold = syndrome == untold; !r.untold {
 		r.fatal = &fatal{r.epsn, r.epsn, syndrome}
+		r.f.d.excused(r.f.name, verbs.WCRemInvReqErr+verbs.WCStatus(syndrome-invalid))
 	}
 	if r.held != nil && recv != verbs.WCSuccess {
 		r.f.wantRecv = append(r.f.wantRecv, verbs.WC{ID: r.held.ID, Status: recv})
