@@ -88,7 +88,7 @@ func (q *requests) ack(p *bth.Packet) {
 	case s <= 0x1f:
 		q.through(p.PSN)
 		return
-	case !q.through(plus(p.PSN, -1)):
+	case !q.through(plus(p.PSN, -1)), q.f.state == verbs.StateErr:
 		return
 	case s == 0x61:
 		q.fail(verbs.WCRemInvReqErr)
@@ -116,7 +116,7 @@ var rnrTimes = [32]int64{
 // awaits acknowledges what comes before a response and returns the READ or
 // atomic that it answers, or nil.
 func (q *requests) awaits(p *bth.Packet) *request {
-	if !q.through(plus(p.PSN, -1)) || len(q.out) == 0 || q.una != p.PSN || q.bad(0) {
+	if !q.through(plus(p.PSN, -1)) || q.f.state == verbs.StateErr || len(q.out) == 0 || q.una != p.PSN || q.bad(0) {
 		return nil
 	}
 	if w := q.out[0]; w.answered() {
@@ -200,6 +200,9 @@ func (q *requests) progress(to bth.PSN) {
 		q.reads = q.reads[1:]
 	}
 	q.retire()
+	if len(q.out) > 0 && q.bad(0) { // it was given up before, and now is its turn
+		q.fail(q.f.qp.req.at(q.out[0].index).Bad)
+	}
 }
 
 // retire completes what una has passed, and local operations that have run.
