@@ -44,7 +44,7 @@ func Example() {
 	var wc [1]verbs.WC
 	s.RunUntil(func() bool { return a.cq.Poll(wc[:]) == 1 }, time.Second)
 	fmt.Println(wc[0].Status, "after", s.Now())
-	// Output: success after 67.118864ms
+	// Output: success after 68.118864ms
 }
 
 // A datagram to a multicast group, that each of three nodes but the sender

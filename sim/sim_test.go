@@ -162,7 +162,7 @@ func TestExactKey(t *testing.T) {
 	// has asked for that packet; and the answer was the last.
 	const timeout = 4096 * time.Nanosecond << 14
 	require.Greater(t, d, 2*timeout)
-	require.Less(t, d, 2*timeout+time.Millisecond)
+	require.Less(t, d, 2*timeout+3*time.Millisecond) // each gives its packets one to leave
 	var lost []uint64
 	for _, r := range a.node.Faults() {
 		lost = append(lost, r.Lost)
