@@ -94,7 +94,8 @@ func Parse(b []byte, p *Packet) trace.Reason {
 }
 
 // parseExt reads the extension headers in wire order. b has their exact
-// length: the caller checked it against the table.
+// length: the caller checked it against the table, in which nothing follows
+// AtomicETH, AtomicAckETH, ImmDt and IETH.
 func (p *Packet) parseExt(ext Ext, b []byte) {
 	if ext&ExtRDETH != 0 {
 		p.EECtx, b = RDETH(b).EEContext(), b[RDETHLen:]
@@ -114,16 +115,16 @@ func (p *Packet) parseExt(ext Ext, b []byte) {
 	}
 	if ext&ExtAtomicETH != 0 {
 		h := AtomicETH(b)
-		p.VA, p.RKey, p.SwapAdd, p.Compare, b = h.VA(), h.RKey(), h.SwapAdd(), h.Compare(), b[AtomicETHLen:]
+		p.VA, p.RKey, p.SwapAdd, p.Compare = h.VA(), h.RKey(), h.SwapAdd(), h.Compare()
 	}
 	if ext&ExtAETH != 0 {
 		p.Syndrome, p.MSN, b = AETH(b).Syndrome(), AETH(b).MSN(), b[AETHLen:]
 	}
 	if ext&ExtAtomicAckETH != 0 {
-		p.Orig, b = AtomicAckETH(b).Orig(), b[AtomicAckETHLen:]
+		p.Orig = AtomicAckETH(b).Orig()
 	}
 	if ext&ExtImmDt != 0 {
-		p.Imm, b = ImmDt(b).Imm(), b[ImmDtLen:]
+		p.Imm = ImmDt(b).Imm()
 	}
 	if ext&ExtIETH != 0 {
 		p.Inv = IETH(b).RKey()
@@ -198,7 +199,6 @@ func (p *Packet) putExt(ext Ext, b []byte) {
 		h.SetRKey(p.RKey)
 		h.SetSwapAdd(p.SwapAdd)
 		h.SetCompare(p.Compare)
-		b = b[AtomicETHLen:]
 	}
 	if ext&ExtAETH != 0 {
 		AETH(b).SetSyndrome(p.Syndrome)
@@ -207,11 +207,9 @@ func (p *Packet) putExt(ext Ext, b []byte) {
 	}
 	if ext&ExtAtomicAckETH != 0 {
 		AtomicAckETH(b).SetOrig(p.Orig)
-		b = b[AtomicAckETHLen:]
 	}
 	if ext&ExtImmDt != 0 {
 		ImmDt(b).SetImm(p.Imm)
-		b = b[ImmDtLen:]
 	}
 	if ext&ExtIETH != 0 {
 		IETH(b).SetRKey(p.Inv)
