@@ -32,14 +32,12 @@ func (q *QP) handleResponse(now int64, p *bth.Packet) {
 			return
 		}
 		q.handleReadResp(now, p)
-	case bth.OpAtomicAck:
+	default: // an atomic acknowledge: there are no others
 		if p.Syndrome.Kind() != bth.KindAck || p.Syndrome&0x80 != 0 {
 			q.note(now, trace.DropReservedAck, trace.Rx, p)
 			return
 		}
 		q.handleAtomicAck(now, p)
-	default:
-		q.note(now, trace.DropResponse, trace.Rx, p)
 	}
 }
 

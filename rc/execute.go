@@ -4,6 +4,7 @@ import (
 	"github.com/gorxe/gorxe/atomic"
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -24,9 +25,7 @@ func (q *QP) execute(now int64, p *bth.Packet) (verdict, trace.Reason) {
 			return remoteAccess, why
 		}
 	case bth.OpReadReq:
-		if n := int(p.DMALen); n > q.mtu {
-			pkts = (n + q.mtu - 1) / q.mtu
-		}
+		pkts = transport.Packets(int(p.DMALen), q.mtu)
 		r.replies.push(reply{kind: replyRead, first: p.PSN, pkts: pkts, va: p.VA, rkey: p.RKey, length: int(p.DMALen)})
 	default:
 		v, why := q.runAtomic(p)

@@ -132,7 +132,7 @@ func (q *QP) duplicate(now int64, p *bth.Packet) {
 	case bth.OpCmpSwap, bth.OpFetchAdd:
 		if a := r.replies.find(p.PSN); a != nil && a.kind == replyAtomic {
 			q.note(now, trace.NoteDuplicate, trace.Rx, p)
-			a.repeat(a.first, 1)
+			a.repeat(a.first, a.pkts)
 			return
 		}
 	}
@@ -162,7 +162,7 @@ func (q *QP) repeatRead(p *bth.Packet) bool {
 	skip := p.PSN.Diff(a.first)
 	off := skip * q.mtu
 	n := int(p.DMALen)
-	if p.VA != a.va+uint64(off) || off > a.length || n > a.length-off || p.DMALen > transport.MaxMessage {
+	if p.VA != a.va+uint64(off) || off > a.length || n > a.length-off {
 		return false
 	}
 	if n > 0 {
@@ -170,7 +170,7 @@ func (q *QP) repeatRead(p *bth.Packet) bool {
 			return false
 		}
 	}
-	a.repeat(p.PSN, max(1, (n+q.mtu-1)/q.mtu))
+	a.repeat(p.PSN, transport.Packets(n, q.mtu))
 	a.end = off + n
 	return true
 }

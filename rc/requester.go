@@ -48,24 +48,21 @@ func (r *requester) init(c verbs.QPCap) {
 	for i := range r.wqes {
 		r.wqes[i].SGL = sges[i*c.MaxSendSGE : i*c.MaxSendSGE : (i+1)*c.MaxSendSGE]
 	}
-	r.deadline = math.MaxInt64
+	r.reset()
 }
 
 func (r *requester) reset() {
 	*r = requester{wqes: r.wqes, reads: r.reads[:0], deadline: math.MaxInt64}
 }
 
-// start begins at the first PSN when the queue pair enters RTS.
+// start begins at the first PSN when the queue pair enters RTS, which it does but once
+// after a reset.
 func (r *requester) start(psn bth.PSN, a verbs.QPAttr) {
 	r.tailPSN, r.una, r.next, r.high, r.asked = psn, psn, psn, psn, psn
 	r.retries, r.rnrLeft = int(a.RetryCnt), int(a.RNRRetry)
-	r.deadline = math.MaxInt64
-	r.credits = credits{}
-	r.head, r.cur, r.tail = 0, 0, 0
 	if cap(r.reads) < a.MaxRdAtomic {
 		r.reads = make([]readReq, 0, a.MaxRdAtomic)
 	}
-	r.reads = r.reads[:0]
 }
 
 // limit returns how many packets fit the receive buffer of a host like this
@@ -100,7 +97,7 @@ func (r *requester) unasked() int {
 // then asks: nothing else would open the window again before the timeout.
 func (r *requester) room(window int) bool {
 	n := r.next.Diff(r.una)
-	return n < window || n > 0 && r.unasked() == n
+	return n < window || r.unasked() == n
 }
 
 // requestReady reports whether a request packet may leave now.
@@ -206,9 +203,6 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 		if full {
 			break
 		}
-		if w.Bad != verbs.WCSuccess {
-			break
-		}
 	}
 	q.failBad(now)
 	if b.Len() == 0 || q.attr.State == verbs.StateErr {
@@ -276,7 +270,7 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))
 	data.Put(b, q.cfg.SQ)
 	q.stats.SentBytes += uint64(n)
-	if i == 0 && w.Opcode != verbs.WRWrite && w.Opcode != verbs.WRWriteImm && !r.next.Before(r.high) {
+	if info := p.Info(); info.Op == bth.OpSend && info.Has(bth.Starts) && !r.next.Before(r.high) {
 		q.stats.Sends++
 	}
 	q.advance(w, 1)

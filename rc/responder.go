@@ -216,25 +216,18 @@ func (q *QP) checkLength(p *bth.Packet) (verdict, trace.Reason) {
 }
 
 // checkRKey: key, domain, range and permission of remote memory, over the
-// whole message at its first packet. Zero length needs no key. C9-88, C9-89,
-// 9.7.4.1.5.
+// whole message at its first packet. Zero length needs no key. That of an atomic
+// is checked as it runs. C9-88, C9-89, 9.7.4.1.5.
 func (q *QP) checkRKey(p *bth.Packet) (verdict, trace.Reason) {
 	info := p.Info()
-	need, n := verbs.AccessRemoteWrite, int(p.DMALen)
-	switch {
-	case info.Ext&bth.ExtRETH != 0:
-		if info.Op == bth.OpReadReq {
-			need = verbs.AccessRemoteRead
-		}
-	case info.Ext&bth.ExtAtomicETH != 0:
-		need, n = verbs.AccessRemoteAtomic, 8
-	default:
+	if info.Ext&bth.ExtRETH == 0 || p.DMALen == 0 {
 		return accept, trace.None
 	}
-	if n == 0 {
-		return accept, trace.None
+	need := verbs.AccessRemoteWrite
+	if info.Op == bth.OpReadReq {
+		need = verbs.AccessRemoteRead
 	}
-	if _, why := q.mem.Remote(p.RKey, p.VA, n, need); why != trace.None {
+	if _, why := q.mem.Remote(p.RKey, p.VA, int(p.DMALen), need); why != trace.None {
 		return remoteAccess, why
 	}
 	return accept, trace.None

@@ -76,7 +76,7 @@ func (q *QP) apply(a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flow) {
 // reset returns to RESET: nothing is completed, everything is forgotten.
 func (q *QP) reset() {
 	q.attr = verbs.QPAttr{}
-	q.flow, q.mtu, q.events = nil, 0, 0
+	q.flow, q.events = nil, 0
 	q.cfg.SQ.Reset()
 	if own := q.cfg.OwnRQ(); own != nil {
 		own.SetFlushing(false)

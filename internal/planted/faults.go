@@ -91,13 +91,13 @@ var faults = []fault{
 	// Duplicates.
 	{"a duplicate atomic is carried out again", "B20, C9-112", []edit{{
 		"rc/replay.go",
-		"a.repeat(a.first, 1)",
+		"a.repeat(a.first, a.pkts)",
 		"q.runAtomic(p)",
 	}}},
 	{"a duplicate READ is answered beyond what it was", "C9-111", []edit{{
 		"rc/replay.go",
-		"p.VA != a.va+uint64(off) || off > a.length || n > a.length-off || p.DMALen",
-		"p.DMALen",
+		"p.VA != a.va+uint64(off) || off > a.length || n > a.length-off {",
+		"p.DMALen > transport.MaxMessage {",
 	}}},
 	{"a duplicate counts as a message", "C9-105, IBA 9.7.5.1.2", []edit{{
 		"rc/replay.go",
@@ -173,8 +173,8 @@ var faults = []fault{
 	}}},
 	{"the key of nothing is looked at", "B28, C9-88", []edit{{
 		"rc/responder.go",
-		"if n == 0 {\n\t\treturn accept, trace.None\n\t}\n",
-		"",
+		"if info.Ext&bth.ExtRETH == 0 || p.DMALen == 0 {",
+		"if info.Ext&bth.ExtRETH == 0 {",
 	}}},
 	{"pad octets are delivered", "B70, C9-95", []edit{{
 		"bth/packet.go",
