@@ -97,7 +97,7 @@ func (r *requester) unasked() int {
 // then asks: nothing else would open the window again before the timeout.
 func (r *requester) room(window int) bool {
 	n := r.next.Diff(r.una)
-	return n < window || r.unasked() == n
+	return n < window || n > 0 && r.unasked() == n
 }
 
 // requestReady reports whether a request packet may leave now.
