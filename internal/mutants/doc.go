@@ -16,6 +16,10 @@
 // more is an error. The approach is that of DeMillo, Lipton and Sayward, "Hints
 // on Test Data Selection", Computer 11(4), 1978.
 //
-// Test binaries run with -short: what runs tshark does not judge. A mutant costs
-// about 3 s of one core; an interrupt ends the draw and reports what was tried.
+// The judges are a package's own tests, those of the engines that use it, the
+// duels and corpora among them (package rc), the packet scripts on the engines and
+// on a whole device, and last the simulation with one seed for each network. Test
+// binaries run with -short: what runs tshark does not judge. A mutant that is
+// killed costs about 3 s of one core, one that survives 20; an interrupt ends the
+// draw and reports what was tried.
 package main

@@ -35,14 +35,17 @@ type result struct {
 }
 
 // judges are the packages whose fast tests try a mutant of a package, the
-// likeliest to kill first.
+// likeliest to kill first. The simulation sees what is left.
 var judges = map[string][]string{
-	"bth":       {"bth", "rc", "script"},
-	"mr":        {"mr", "rc", "script"},
-	"atomic":    {"atomic", "rc", "script"},
-	"transport": {"transport", "uc", "ud", "rc", "script"},
-	"rc":        {"rc", "script"},
+	"bth":       {"bth", "rc", "script", "script/device", "sim"},
+	"mr":        {"mr", "rc", "script", "script/device", "sim"},
+	"atomic":    {"atomic", "rc", "script", "script/device", "sim"},
+	"transport": {"transport", "uc", "ud", "rc", "script", "script/device", "sim"},
+	"rc":        {"rc", "script", "script/device", "sim"},
 }
+
+// quick are the arguments with which the tests of a package are.
+var quick = map[string][]string{"sim": {"-runs", "1", "-shrink", "0"}}
 
 // court compiles and runs tests in a scratch folder of its own.
 type court struct {
@@ -76,7 +79,7 @@ func (c *court) run(replaced map[string][]byte, pkg string) (verdict, string, er
 		return 0, "", err
 	}
 	// The test's own limit names what hung; the other is for what hangs beyond that.
-	out, err := overlay.Run(context.Background(), filepath.Join(c.Root, pkg), bin, c.timeout+10*time.Second, "-test.short", "-test.failfast", "-test.timeout", c.timeout.String())
+	out, err := overlay.Run(context.Background(), filepath.Join(c.Root, pkg), bin, c.timeout+10*time.Second, append([]string{"-test.short", "-test.failfast", "-test.timeout", c.timeout.String()}, quick[pkg]...)...)
 	if err == nil {
 		return survived, "", nil
 	}
