@@ -29,7 +29,7 @@ func TestWindowOfSmallMTU(t *testing.T) {
 
 // READs are asked for by half a window, of a window of one by single packets.
 func TestReadsOfSmallWindows(t *testing.T) {
-	for _, c := range []struct{
+	for _, c := range []struct {
 		window int
 		mtu    verbs.MTU
 		part   int
