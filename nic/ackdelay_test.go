@@ -1,6 +1,9 @@
 package nic
 
 import (
+	"context"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +72,94 @@ func TestAckDelay(t *testing.T) {
 				step()
 				require.Zero(t, counter(t, a, "local_ack_timeout_err"))
 			})
+		})
+	}
+}
+
+// TestAckDelayCrowd: the same with programs that come and go as they like: threads
+// that poll, wait, look at queue pairs and answer, on one completion queue or two,
+// of one shard or two, with a shared receive queue or without.
+func TestAckDelayCrowd(t *testing.T) {
+	const lease = DefaultSpin
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			shards := 1 + int(seed%2)
+			as, bs, err := mem.Pair(mem.Config{Shards: shards}, mem.Config{Shards: shards})
+			require.NoError(t, err)
+			a := open(t, as, there, nil)
+			b := open(t, bs, here, func(c *Config) { c.Lease = lease })
+			defer a.close()
+			defer b.close()
+			ctx, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer cancel()
+
+			const messages = 100
+			used := 0
+			room := func() verbs.RecvWR { // of memory that nobody else has
+				used += 64
+				return verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(used, 64)}}
+			}
+			srq, err := b.pd.CreateSRQ(verbs.SRQConfig{MaxWR: messages, MaxSGE: 1})
+			require.NoError(t, err)
+			for range messages {
+				_, err := srq.PostRecv([]verbs.RecvWR{room()})
+				require.NoError(t, err)
+			}
+			cqs := []*verbs.CQ{b.cq, b.newCQ(verbs.CQConfig{Vector: shards - 1})}
+			var far []*verbs.CQ
+			var qas, qbs []*verbs.QP
+			for i := range 4 {
+				c := verbs.QPConfig{SendCQ: cqs[i%2], RecvCQ: cqs[i/2], Cap: verbs.QPCap{MaxRecvWR: messages}}
+				if i >= 2 && seed%4 > 1 {
+					c.SRQ = srq
+				}
+				qb, err := b.pd.CreateQP(c)
+				require.NoError(t, err)
+				far = append(far, a.newCQ(verbs.CQConfig{Vector: i % shards}))
+				qas, qbs = append(qas, a.newQP(far[i])), append(qbs, qb)
+				connect(t, a, b, qas[i], qb)
+				for range messages {
+					if c.SRQ == nil {
+						recv(t, qb, room())
+					}
+				}
+			}
+			for range rng.IntN(4) {
+				what, answers := rng.IntN(3), rng.IntN(2) == 0
+				i := rng.IntN(4)
+				cq, q := cqs[rng.IntN(2)], qbs[i]
+				pause, life := time.Duration(rng.IntN(300))*time.Microsecond, rng.IntN(400)
+				wg.Go(func() {
+					var wc [4]verbs.WC
+					for range life {
+						n := 0
+						switch what {
+						case 0:
+							n = cq.Poll(wc[:])
+						case 1:
+							if n, _ = cq.Wait(ctx, wc[:]); n == 0 {
+								return
+							}
+						default:
+							_, _ = q.Query()
+						}
+						if n > 0 && answers {
+							_, _ = q.PostSend([]verbs.SendWR{{Opcode: verbs.WRWrite, SGL: []verbs.SGE{b.mr.SGE(0, 8)}, RemoteAddr: a.mr.Addr() + uint64(64+64*i), RKey: a.mr.RKey()}})
+						}
+						time.Sleep(pause)
+					}
+				})
+			}
+			for i := range messages {
+				k, start := rng.IntN(4), time.Now()
+				post(t, qas[k], verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, 8)}, Flags: verbs.SendSignaled})
+				good(t, far[k], 1)
+				require.LessOrEqual(t, time.Since(start), lease+2*maxNap, "seed %d, message %d", seed, i)
+				time.Sleep(time.Duration(rng.IntN(1 << (4 + rng.IntN(18)))))
+			}
 		})
 	}
 }

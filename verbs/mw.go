@@ -94,7 +94,10 @@ type MWBind struct {
 // BindMW posts a request that binds a window of type 1, replaces what it was
 // bound to, or unbinds it. Each gives it another key, which RKey returns at once;
 // peers may use it when the request is complete, and requests posted behind it,
-// such as a SEND that tells them, run after it.
+// such as a SEND that tells them, run after it. What the window was bound to before
+// is the program's own again then, but for one packet through the old key that
+// another shard of the device may be placing or reading at that instant; after
+// Dealloc there is none.
 func (q *QP) BindMW(m *MW, b MWBind) error {
 	w := SendWR{ID: b.ID, Opcode: WRBindMW, Flags: b.Flags}
 	switch {
