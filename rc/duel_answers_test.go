@@ -126,14 +126,14 @@ func (r *responses) quiet() {
 func (r *responses) sentAck(p *bth.Packet) {
 	t, name := r.f.t, r.f.name
 	switch {
+	case r.f.state == verbs.StateErr && p.Syndrome == access && r.unanswerable(r.answerTo(p.PSN)):
+		// Of a READ that was still to be answered when a request behind it was refused:
+		// the older error is the one to tell of.
+		r.fatal, r.finished = nil, true
 	case r.fatal != nil && p.Syndrome == r.fatal.syndrome:
 		if dist(p.PSN, r.fatal.from) < 0 || dist(p.PSN, r.fatal.to) > 0 {
 			t.Fatalf("%s: %v of %v, not of %v", name, p.Syndrome, p.PSN, r.fatal.from)
 		}
-		r.fatal, r.finished = nil, true
-	case r.f.state == verbs.StateErr && p.Syndrome == access && r.unanswerable(r.answerTo(p.PSN)):
-		// Of a READ that was still to be answered when a request behind it was refused:
-		// the older error is the one to tell of.
 		r.fatal, r.finished = nil, true
 	case p.Syndrome == 0x60:
 		if !r.mayNAK || p.PSN != r.epsn {
