@@ -29,12 +29,8 @@ func (q *QP) toErr(now int64, why trace.Reason) {
 	q.attr.State = verbs.StateErr
 	q.ended = why
 	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: trace.NoteState, Arg: uint32(verbs.StateErr)})
-	if !q.resp.nak.fatal {
-		if !q.ackOnly() {
-			q.resp.silence()
-		}
-	} else if q.resp.nak.pending {
-		q.resp.ack.pending = false
+	if !q.resp.nak.fatal && !q.ackOnly() {
+		q.resp.silence()
 	}
 	if own := q.cfg.OwnRQ(); own != nil {
 		own.SetFlushing(true)
