@@ -24,7 +24,7 @@ func TestAsksAgainBehind(t *testing.T) {
 				r.sent()
 				for _, p := range r.pkts {
 					k := p.PSN.Diff(r.psn(c.packets)) // in the WRITE
-					if want := k < 0 && (p.Info().Has(bth.Ends)) || k == 3 || k == 7 || k == 8; p.AckReq != want {
+					if want := k < 0 && p.Info().Has(bth.Ends) || k == 3 || k == 7 || k == 8; p.AckReq != want {
 						r.t.Errorf("AckReq %v of %s", p.AckReq, r.text(p))
 					}
 				}
