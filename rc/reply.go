@@ -217,7 +217,7 @@ func (q *QP) unsendAck(psn bth.PSN, s bth.Syndrome) {
 		if !r.ack.pending || psn.After(r.ack.psn) {
 			r.ack = ackState{pending: true, psn: psn}
 		}
-	} else if !r.nak.pending {
-		r.nak.pending, r.nak.psn, r.nak.syndrome = true, psn, s
+	} else if psn == r.nak.psn && s == r.nak.syndrome { // a newer one says more
+		r.nak.pending = true
 	}
 }
