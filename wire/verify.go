@@ -12,6 +12,9 @@ const (
 	// idCounted: identifications below this are those of a counted burst
 	// (IDCount), sent by a peer like us; segments of it may arrive singly.
 	idCounted = MaxSegments
+	// idSure: a peer whose first so many identifications are counted ones counts
+	// all of them; a single other one is then more likely damaged than its own.
+	idSure = 16
 	// idAhead: how far past the peer's last identification the next may be.
 	// Linux draws them from a counter shared by the destinations of a hash
 	// bucket, so other traffic of the peer moves it too. And a pause of the
@@ -56,7 +59,8 @@ const (
 // top of the UDP checksum where the sender fills it in. The first
 // identification of a peer outside 0 to 127 is taken on the ICRC's word alone,
 // with DF set or clear (2^-15), and counted as trace.NoteIDLearned; from then
-// on the peer's DF bit is known too. One outside the window, or with the other
+// on the peer's DF bit is known too. Of a peer that has sent 16 from 0 to 127
+// and no other, it takes two that fit each other. One outside the window, or with the other
 // DF bit, is dropped and remembered; a second one that fits after it, at no more
 // than twice the rate that would explain the first, moves the window there and
 // widens it to that rate from then on; and the rate is doubled while more than
@@ -93,7 +97,8 @@ type Verifier struct {
 type idPeer struct {
 	id        uint16
 	known     bool
-	clear     bool // sends with DF clear
+	clear     bool  // sends with DF clear
+	counted   uint8 // identifications below idCounted while not known, up to idSure
 	cand      uint16
 	candClear bool
 	has       bool  // cand is set
@@ -149,6 +154,9 @@ func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
 	diff := packetState(v.state^idState(id), body) ^ storedICRC(pkt)
 	switch {
 	case diff == 0:
+		if i == 0 && !d.IDKnown {
+			v.count(d.Src)
+		}
 		return trace.None
 	case d.IDKnown:
 		// Linux also merges datagrams that all have one identification, as the
@@ -191,20 +199,33 @@ func (v *Verifier) Confirm() {
 		}
 		v.last, v.lastAddr = p, v.newsOf
 	}
-	if !p.known {
+	if !p.known && v.news.known {
 		v.Learned++
 	}
 	*p = v.news
+}
+
+// count notes that a peer counts the identifications of a burst.
+func (v *Verifier) count(a netip.Addr) {
+	if p := v.peer(a); !p.known && p.counted < idSure {
+		p.counted++
+		v.news, v.newsOf, v.hasNews = p, a, true
+	}
 }
 
 // admit decides whether a solved identification is where the peer's next one
 // may be, and moves the window.
 func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 	if !p.known {
-		if id < idCounted && !clear {
-			return trace.None
+		switch {
+		case id < idCounted && !clear:
+			p.counted = min(p.counted+1, idSure)
+		case p.counted < idSure || p.follows(now, id, clear, idPerMilli):
+			p.id, p.known, p.clear, p.at, p.has = id, true, clear, now, false
+		default:
+			p.cand, p.candClear, p.has, p.candAt = id, clear, true, now
+			return trace.DropICRCWindow
 		}
-		p.id, p.known, p.clear, p.at = id, true, clear, now
 		return trace.None
 	}
 	same := clear == p.clear
@@ -217,7 +238,7 @@ func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 		return trace.None
 	case same && id < idCounted:
 		return trace.None
-	case p.has && clear == p.candClear && id-p.cand <= ahead(now-p.candAt, 2*p.candRate) && id != p.cand:
+	case p.follows(now, id, clear, 2*p.candRate):
 		if now-p.candAt >= idMinGap { // otherwise it tells of no rate
 			p.rate = min(2*max(p.rate, p.candRate), idMaxRate)
 		}
@@ -231,6 +252,12 @@ func (p *idPeer) admit(now int64, id uint16, clear bool) trace.Reason {
 		p.rate, p.missed = min(2*max(p.rate, p.candRate), idMaxRate), 0
 	}
 	return trace.DropICRCWindow
+}
+
+// follows reports whether an identification fits after the one that was
+// remembered.
+func (p *idPeer) follows(now int64, id uint16, clear bool, rate int64) bool {
+	return p.has && clear == p.candClear && id != p.cand && id-p.cand <= ahead(now-p.candAt, rate)
 }
 
 // ahead returns how far a counter may have moved in a time without packets, at

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -207,9 +208,53 @@ func TestForged(t *testing.T) {
 	v.Confirm() // there is nothing to confirm
 	v.Examine(0, hidden(hiddenDst, 7000, true), 0)
 	v.Examine(0, hidden(hiddenDst, 0, true), 0)
-	v.Confirm() // the last one taught nothing
-	if len(v.peers) != 1 {
+	v.Confirm() // the last one taught that its sender counts
+	if p := v.peers[hiddenDst]; p == nil || p.known || p.counted != 1 {
 		t.Error("a packet was confirmed by another one's Confirm")
+	}
+}
+
+// TestSure: who has sent counted identifications for a while is not believed
+// another one at once, which a damaged packet has as easily as any; two that fit
+// each other are its own, as of a host that has changed its network stack.
+func TestSure(t *testing.T) {
+	believed := func(before int, ids ...uint16) (got []bool) {
+		v := NewVerifier()
+		for i := range before {
+			if r := v.Check(0, hidden(hiddenSrc, uint16(i%3), true), 0); r != trace.None {
+				t.Fatal(i, r)
+			}
+		}
+		for _, id := range ids {
+			r := v.Check(0, hidden(hiddenSrc, id, true), 0)
+			if r != trace.None && r != trace.DropICRCWindow {
+				t.Fatal(id, r)
+			}
+			got = append(got, r == trace.None)
+		}
+		return got
+	}
+	for _, c := range []struct {
+		before int
+		ids    []uint16
+		want   []bool
+	}{
+		{idSure - 1, []uint16{5000, 5001}, []bool{true, true}},
+		{idSure, []uint16{5000}, []bool{false}},
+		{1000, []uint16{5000, 0, 127, 5001, 5002, 4999, 0}, []bool{false, true, true, true, true, true, true}},
+		{1000, []uint16{5000, 5000, 40000, 20000, 20001}, []bool{false, false, false, false, true}},
+	} {
+		if got := believed(c.before, c.ids...); !slices.Equal(got, c.want) {
+			t.Errorf("%d counted, then %v: %v", c.before, c.ids, got)
+		}
+	}
+	// Forged packets that nobody vouches for make nobody sure of anything.
+	v := NewVerifier()
+	for range 100 {
+		v.Examine(0, hidden(hiddenSrc, 0, true), 0)
+	}
+	if r := v.Check(0, hidden(hiddenSrc, 5000, true), 0); r != trace.None {
+		t.Error("unvouched:", r)
 	}
 }
 
@@ -265,8 +310,8 @@ func TestHiddenSegments(t *testing.T) {
 			t.Fatalf("segment %d: %v", i, r)
 		}
 	}
-	if v.Learned != 0 || len(v.peers) != 0 {
-		t.Error("a counted burst taught something")
+	if p := v.peers[hiddenSrc]; v.Learned != 0 || p.known || p.counted != 1 {
+		t.Error("a counted burst taught more than that its sender counts")
 	}
 }
 
