@@ -88,7 +88,7 @@ func TestCleanUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bin := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(bin, "iperf3"), []byte(c.iperf3), 0o755))
-			cmd := command("-run", "MTU 1500")
+			cmd := command("-run", "MTU 1500", "-idle", "0")
 			cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 			var out strings.Builder
 			cmd.Stdout, cmd.Stderr = &out, &out

@@ -34,6 +34,7 @@ type options struct {
 	json    string
 	profile string
 	install bool
+	idle    time.Duration
 }
 
 func run(ctx context.Context) error {
@@ -44,6 +45,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.match, "run", "", "measure only what this regular expression matches, and what it is compared with")
 	flag.StringVar(&o.json, "json", "", "write the results to this file")
 	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of both ends of each program of gorxe into this directory")
+	flag.DurationVar(&o.idle, "idle", 20*time.Second, "how long a round waits for others to leave the machine alone")
 	flag.BoolVar(&o.install, "install", true, "install the Debian packages that lack")
 	flag.Parse()
 	if *end != "" {

@@ -86,7 +86,7 @@ func (o *options) measure(ctx context.Context, lines []need) error {
 	fmt.Printf("%d programs, %d rounds, about %v\n", len(progs), o.rounds, (time.Duration(len(progs)*o.rounds) * (o.d + time.Second)).Round(time.Minute))
 	var rounds []samples
 	for i := range o.rounds {
-		waited, load := settle(ctx, 20*time.Second)
+		waited, load := settle(ctx, o.idle)
 		s.Busy = max(s.Busy, load)
 		if load > idleLimit {
 			fmt.Printf("round %d: others use %.0f%% of the processors, after %v: figures are too low and spread too far\n", i+1, load*100, waited.Round(time.Second))
