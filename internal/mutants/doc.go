@@ -20,6 +20,7 @@
 // duels and corpora among them (package rc), the packet scripts on the engines and
 // on a whole device, and last the simulation with one seed for each network. Test
 // binaries run with -short: what runs tshark does not judge. A mutant that is
-// killed costs about 3 s of one core, one that survives 20; an interrupt ends the
-// draw and reports what was tried.
+// killed costs about 3 s of one core, one that survives 15. What hangs is killed:
+// on a busy machine more -timeout keeps slow tests from passing for that. An
+// interrupt ends the draw and reports what was tried.
 package main
