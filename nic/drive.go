@@ -57,7 +57,7 @@ func (s *shard) drive() (moved bool) {
 		}
 		now := s.n.cfg.Clock()
 		before := s.stats.moved()
-		d := s.step(now, true)
+		d := s.step(now)
 		moved = moved || s.stats.moved() != before
 		s.mu.Unlock()
 		s.bg.caller.Store(now)
@@ -78,15 +78,6 @@ func (s *shard) post() {
 		s.kick()
 	} else {
 		s.drive()
-	}
-}
-
-// lockSent locks the shard for a program that takes away what ACKs are of: those
-// that the last step has left for the next one are sent first.
-func (s *shard) lockSent() {
-	s.mu.Lock()
-	if s.held {
-		s.step(s.n.cfg.Clock(), false)
 	}
 }
 
@@ -135,7 +126,7 @@ func (s *shard) run() {
 		nap.length = 0
 		s.mu.Lock()
 		before := s.stats.moved()
-		d := s.step(now, false)
+		d := s.step(now)
 		moved := s.stats.moved() != before
 		s.mu.Unlock()
 		if moved {

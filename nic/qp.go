@@ -39,9 +39,6 @@ type datapath interface {
 	HandleTimer(now int64)
 	Doorbell(now int64)
 	Ready(now int64) bool
-	// Patient reports whether what is ready may wait for the program's answer
-	// to what came last.
-	Patient(now int64) bool
 	Fill(now int64, b *wire.Burst) bool
 	// Sent says how many segments of a filled burst left; calls come in the
 	// order of Fill, but that the latest may go back whole before the others.
@@ -238,7 +235,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 		// The queue pair is gone all the same: that is what was asked for.
 		n.cfg.Logger.Error("destroy queue pair", "device", n.cfg.Name, "qpn", uint32(q.qpn), "err", err)
 	}
-	s.lockSent()
+	s.mu.Lock()
 	q.dead = true
 	s.wheel.remove(&q.timer)
 	if s.last == q {
@@ -265,7 +262,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
-	q.s.lockSent()
+	q.s.mu.Lock()
 	defer q.s.unlock()
 	if err := n.Err(); err != nil {
 		return err

@@ -48,10 +48,6 @@ type shard struct {
 	woken []*cq // to notify
 	full  bool  // the link took less than it was offered
 
-	arrived bool  // a message, in this step
-	held    bool  // the last step left ACKs for this one
-	patient []*qp // those of such ACKs
-
 	verify *wire.Verifier
 	ds     [rxBatch]wire.Datagram
 	pkt    bth.Packet
@@ -89,13 +85,8 @@ func (s *shard) pending() bool { return s.bells.rung() || s.inbox.filled.Load() 
 // is handled before anything is sent, so that ACKs coalesce. The caller holds
 // mu; when step panics it has been released.
 //
-// A program that steps and takes a message is likely to answer it at once. The
-// ACK of the message would only delay that, so the step leaves it to the next
-// one, which the answer's doorbell brings, or the program's next look, or the
-// background.
-//
 //gorxe:hot
-func (s *shard) step(now int64, program bool) (deadline int64) {
+func (s *shard) step(now int64) (deadline int64) {
 	ok := false
 	defer func() {
 		if !ok {
@@ -107,19 +98,12 @@ func (s *shard) step(now int64, program bool) (deadline int64) {
 		return never
 	}
 	s.now = now
-	s.arrived = false
 	s.wheelTo(now)
 	s.doorbells(now)
 	more := s.receive(now)
 	s.letters(now)
 	s.settle(now)
-	s.held = program && s.arrived && !s.held
 	more = s.transmit(now) || more
-	for i, q := range s.patient {
-		s.ready.push(q)
-		s.patient[i] = nil
-	}
-	s.patient = s.patient[:0]
 	s.settle(now)
 	s.notify()
 	deadline = s.wheel.deadline()

@@ -40,11 +40,6 @@ func (s *shard) fill(now int64) (n int, stuck bool) {
 		if q.dead {
 			continue
 		}
-		if s.held && q.eng.Patient(now) {
-			q.queued = true
-			s.patient = append(s.patient, q)
-			continue
-		}
 		b := s.bursts[n]
 		b.Reset(nil, s.info.MaxSegments, s.info.MaxBytes)
 		filled := q.eng.Fill(now, b)

@@ -20,8 +20,8 @@ func (q *QP) Fail(now int64, why trace.Reason) {
 // toErr enters ERR for a reason that was counted, and flushes; the completions
 // of the flush carry the reason, since at the responder nothing else tells the
 // program. Responses already due, a fatal NAK last, still leave, and an ACK alone:
-// the program may have what it is for, and have made its mistake while the ACK
-// waited for an answer. Everything else falls silent. IBA 10.3.1.6.
+// the program may have what it is for, and have made its mistake before the ACK
+// left. Everything else falls silent. IBA 10.3.1.6.
 func (q *QP) toErr(now int64, why trace.Reason) {
 	if q.attr.State == verbs.StateErr {
 		return
@@ -37,6 +37,12 @@ func (q *QP) toErr(now int64, why trace.Reason) {
 	}
 	q.flush(now)
 	q.events |= transport.EventLastWQE
+}
+
+// ackOnly reports whether an ACK is all that waits to be sent in response.
+func (q *QP) ackOnly() bool {
+	r := &q.resp
+	return r.ack.pending && !r.nak.pending && r.replies.next() == nil
 }
 
 // flush completes every outstanding work request of both queues with a flush

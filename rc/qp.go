@@ -145,12 +145,7 @@ func (q *QP) HandlePacket(now int64, p *bth.Packet) {
 func (q *QP) Fill(now int64, b *wire.Burst) bool {
 	b.Flow, b.QPN = q.flow, q.cfg.QPN
 	q.turn = !q.turn
-	first := q.turn // the responses
-	if q.ackOnly() {
-		first = q.resp.passed
-		q.resp.passed = !first && q.requestReady(now)
-	}
-	if first {
+	if q.turn {
 		return q.fillResponses(now, b) || q.fillRequests(now, b)
 	}
 	return q.fillRequests(now, b) || q.fillResponses(now, b)
@@ -160,17 +155,6 @@ func (q *QP) Fill(now int64, b *wire.Burst) bool {
 func (q *QP) Ready(now int64) bool {
 	return q.responsesPending() || q.requestReady(now)
 }
-
-// ackOnly reports whether an ACK is all that waits to be sent in response. A
-// request may pass it once: the program's answer to what it acknowledges.
-func (q *QP) ackOnly() bool {
-	r := &q.resp
-	return r.ack.pending && !r.nak.pending && r.replies.next() == nil
-}
-
-// Patient reports whether all that is ready may wait for the program to answer
-// what came last, well within the advertised local_ca_ack_delay: an ACK.
-func (q *QP) Patient(now int64) bool { return q.ackOnly() && !q.requestReady(now) }
 
 // Sent says how many segments of a burst left; what did not is taken back. It
 // is not a loss. When several bursts were filled, the calls may come in any

@@ -24,7 +24,6 @@ type responder struct {
 	replies replayRing
 	ack     ackState
 	nak     nakState
-	passed  bool // a request has overtaken the waiting ACK: it goes next
 }
 
 func (r *responder) init(c *transport.Config) { r.recv.Init(c) }
