@@ -16,7 +16,7 @@ import (
 // Where there is one core, where nothing is at the same time, it skips.
 func beside(t *testing.T, f, g func()) {
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs two cores")
+		t.Skipf("needs two processors at work at once, this machine has %d", runtime.NumCPU())
 	}
 	var wg sync.WaitGroup
 	var stop atomic.Bool
