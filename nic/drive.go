@@ -15,8 +15,9 @@ const (
 	// driveRounds is how often a caller steps for what others posted
 	// meanwhile, before it leaves that to the background.
 	driveRounds = 4
-	// maxNap bounds how long a shard is deaf when its callers just stop.
-	maxNap = time.Millisecond
+	// maxNap bounds how long a shard is deaf when its callers just stop. Each
+	// end of a nap takes a processor from somebody who may be polling on it.
+	maxNap = 4 * time.Millisecond
 	// errNap is the pause after an error of the link.
 	errNap = 10 * time.Millisecond
 
@@ -32,7 +33,7 @@ const (
 //	   +---- callers step --+   +-- packet, deadline, --+
 //	                                wake
 type background struct {
-	caller   atomic.Int64 // when a caller stepped last: its lease
+	caller   atomic.Int64 // when a caller last came to step: its lease
 	deadline atomic.Int64 // what the last step returned
 	until    atomic.Int64 // when the sleep ends by itself
 	asleep   atomic.Bool
@@ -47,20 +48,22 @@ func (b *background) init() {
 
 // drive steps the shard in the caller's own thread, unless somebody else is at
 // it: whoever holds the lock looks again after unlocking, so what was posted
-// before this call is not lost. It reports whether packets moved.
+// before this call is not lost. A caller that finds the background at it has
+// the lease all the same, or the two would go on together. It reports whether
+// packets moved.
 //
 //gorxe:hot
 func (s *shard) drive() (moved bool) {
 	for range driveRounds {
+		now := s.n.cfg.Clock()
+		s.bg.caller.Store(now)
 		if !s.mu.TryLock() {
 			return moved
 		}
-		now := s.n.cfg.Clock()
 		before := s.stats.moved()
 		d := s.step(now)
 		moved = moved || s.stats.moved() != before
 		s.mu.Unlock()
-		s.bg.caller.Store(now)
 		if s.bg.asleep.Load() && d < s.bg.until.Load() {
 			s.link.Wake()
 		}
@@ -112,30 +115,39 @@ func (s *shard) wake() {
 	}
 }
 
-// run is the background goroutine.
+// run is the background goroutine. It leaves the shard to callers as long as one
+// has come by within the lease or is at it just now, but not what was left while
+// it held the lock itself.
 func (s *shard) run() {
 	spin, lease := int64(s.n.cfg.Spin), int64(s.n.cfg.Lease)
 	nap := nap{s: s}
 	active := int64(longAgo) // when a step last moved a packet
+	left := false            // something was, while this goroutine stepped
 	for s.n.end.Load() == nil {
 		now := s.n.cfg.Clock()
-		if now-s.bg.caller.Load() < lease {
+		if !left && now-s.bg.caller.Load() < lease {
 			nap.longer(now)
 			continue
 		}
+		if lease == 0 {
+			s.mu.Lock()
+		} else if !s.mu.TryLock() {
+			nap.take(s.n.cfg.Lease)
+			continue
+		}
 		nap.length = 0
-		s.mu.Lock()
 		before := s.stats.moved()
 		d := s.step(now)
 		moved := s.stats.moved() != before
 		s.mu.Unlock()
+		left = s.pending()
 		if moved {
 			active = now
 		}
 		switch {
 		case moved && (d <= now || spin > 0):
 			runtime.Gosched()
-		case d <= now || s.pending() || now-active < spin:
+		case d <= now || left || now-active < spin:
 			s.n.yield()
 		default:
 			if err := s.sleep(d); err != nil {
@@ -197,15 +209,24 @@ func (p *nap) take(d time.Duration) {
 	p.timer.Stop()
 }
 
-// goschedEvery is how many empty looks share one runtime.Gosched.
+// goschedEvery is how many looks in a row that found nothing share one
+// runtime.Gosched.
 const goschedEvery = 32
 
-// yield lets other programs run, and now and then other goroutines: spinning
-// without it starves whoever is to answer. Gosched wakes a thread that looks
-// for work, which costs more than all the rest of a look at an empty link.
+// yield lets other programs run, and after a while other goroutines: spinning
+// without it starves whoever is to answer. Gosched wakes a thread that looks for
+// work, which costs more than all the rest of a look at an empty link. While
+// packets keep coming the runtime's own preemption does, every 10 ms.
 func (n *NIC) yield() {
 	if n.single || n.yields.Add(1)%goschedEvery == 0 {
 		runtime.Gosched()
 	}
 	sys.Yield()
+}
+
+// busy begins the count of looks that found nothing again.
+func (n *NIC) busy() {
+	if n.yields.Load() != 0 {
+		n.yields.Store(0)
+	}
 }

@@ -22,7 +22,11 @@ func (n *NIC) Doorbell(h verbs.Handle) {
 //
 //gorxe:hot
 func (n *NIC) Progress(h verbs.Handle) {
-	if c := n.cqs.get(h); c != nil && !n.cfg.Manual && !n.progress(c) {
+	if c := n.cqs.get(h); c == nil || n.cfg.Manual {
+		return
+	} else if n.progress(c) {
+		n.busy()
+	} else {
 		n.yield()
 	}
 }
@@ -88,7 +92,9 @@ func (n *NIC) spin(ctx context.Context, c *cq, q *verbs.CompQueue) bool {
 		if n.cfg.Clock() > end {
 			return false
 		}
-		if !moved {
+		if moved {
+			n.busy()
+		} else {
 			n.yield()
 		}
 	}
