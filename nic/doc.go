@@ -6,7 +6,7 @@
 //	     |                                 |
 //	  doorbell                            link            one per shard
 //	     v                                 v
-//	+-------------------- shard.step(now) ------------------------+
+//	+-------------------- shard.step ----------------------------+
 //	| doorbells -> receive: ICRC -> parse -> queue pair -> engine  |
 //	| -> timers -> fill bursts, round robin -> seal -> link        |
 //	| -> notify completion queues                                  |

@@ -53,7 +53,7 @@ func (b *background) init() {
 // packets moved.
 //
 //gorxe:hot
-func (s *shard) drive() (moved bool) {
+func (s *shard) drive(by stepper) (moved bool) {
 	for range driveRounds {
 		now := s.n.cfg.Clock()
 		s.bg.caller.Store(now)
@@ -61,7 +61,7 @@ func (s *shard) drive() (moved bool) {
 			return moved
 		}
 		before := s.stats.moved()
-		d := s.step(now)
+		d := s.step(now, by)
 		moved = moved || s.stats.moved() != before
 		s.mu.Unlock()
 		if s.bg.asleep.Load() && d < s.bg.until.Load() {
@@ -80,7 +80,7 @@ func (s *shard) post() {
 	if s.n.cfg.Manual {
 		s.kick()
 	} else {
-		s.drive()
+		s.drive(byPoster)
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *shard) run() {
 		}
 		nap.length = 0
 		before := s.stats.moved()
-		d := s.step(now)
+		d := s.step(now, byBackground)
 		moved := s.stats.moved() != before
 		s.mu.Unlock()
 		left = s.pending()

@@ -100,7 +100,7 @@ func Open(cfg Config) (*NIC, error) {
 func (n *NIC) Close() error {
 	n.closed.Do(func() {
 		for _, s := range n.shards {
-			s.mu.Lock()
+			s.lockSent()
 		}
 		n.stop(verbs.ErrClosed) // steps do nothing from now on
 		for _, s := range n.shards {
@@ -160,7 +160,7 @@ func (n *NIC) event(e verbs.AsyncEvent) {
 func (n *NIC) Step(shard int, now int64) (deadline int64) {
 	s := n.shards[shard]
 	s.mu.Lock()
-	d := s.step(now)
+	d := s.step(now, byBackground)
 	s.mu.Unlock()
 	if s.pending() {
 		return now

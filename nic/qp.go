@@ -39,6 +39,9 @@ type datapath interface {
 	HandleTimer(now int64)
 	Doorbell(now int64)
 	Ready(now int64) bool
+	// Patient reports whether all that is ready may wait for the program's answer
+	// to what came last.
+	Patient(now int64) bool
 	Fill(now int64, b *wire.Burst) bool
 	// Sent says how many segments of a filled burst left; calls come in the
 	// order of Fill, but that the latest may go back whole before the others.
@@ -66,6 +69,12 @@ type qp struct {
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
 	dead   bool
+
+	// Of the messages that the program takes; see answer.go.
+	tookAt     int64 // when it took the last
+	unanswered bool  // has posted nothing since
+	waited     bool  // the last step left an ACK for this one
+	prompt     uint8 // messages in a row that it answered at once
 }
 
 // byQPN returns the queue pair with a number, or nil.
@@ -235,7 +244,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 		// The queue pair is gone all the same: that is what was asked for.
 		n.cfg.Logger.Error("destroy queue pair", "device", n.cfg.Name, "qpn", uint32(q.qpn), "err", err)
 	}
-	s.mu.Lock()
+	s.lockSent()
 	q.dead = true
 	s.wheel.remove(&q.timer)
 	if s.last == q {
@@ -262,7 +271,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	if q == nil {
 		return n.missing("queue pair", h)
 	}
-	q.s.mu.Lock()
+	q.s.lockSent()
 	defer q.s.unlock()
 	if err := n.Err(); err != nil {
 		return err

@@ -13,11 +13,13 @@ import (
 
 // receive takes what has arrived, up to its budget, and reports whether there
 // may be more.
-func (s *shard) receive(now int64) (more bool) {
+func (s *shard) receive(now int64, by stepper) (more bool) {
 	for range rxRounds {
 		n, err := s.link.Recv(s.ds[:])
+		packets := 0
 		for i := range n {
-			s.datagram(now, i)
+			packets += s.ds[i].Segments()
+			s.datagram(now, i, by)
 		}
 		if err != nil {
 			if !errors.Is(err, link.ErrClosed) {
@@ -26,7 +28,7 @@ func (s *shard) receive(now int64) (more bool) {
 			}
 			return false
 		}
-		if n < len(s.ds) {
+		if n < len(s.ds) && packets < rxMany {
 			return false
 		}
 	}
@@ -43,7 +45,7 @@ type judge interface {
 // queue pair.
 //
 //gorxe:hot
-func (s *shard) datagram(now int64, n int) {
+func (s *shard) datagram(now int64, n int, by stepper) {
 	d := &s.ds[n]
 	f := from{src: d.Src, dst: d.Dst, tos: d.TOS, ttl: d.TTL, id: d.ID, flags: d.Flags, label: d.FlowLabel}
 	learned := s.verify.Learned
@@ -59,7 +61,7 @@ func (s *shard) datagram(now int64, n int) {
 			if r == trace.DropICRC && s.counts[r] == 1 {
 				s.n.cfg.Logger.Warn(r.Explain(), "device", s.n.cfg.Name, "shard", s.index, "from", d.Src, "counter", r.String())
 			}
-		} else if r = s.packet(now, &f, d.Segment(i)); r == trace.None || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
+		} else if r = s.packet(now, &f, d.Segment(i), by); r == trace.None || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
 			s.verify.Confirm()
 		}
 		if s.judge != nil {
@@ -105,14 +107,14 @@ func (q *qp) knownBy(p *bth.Packet) bool {
 }
 
 // letters takes what other shards, and queue pairs of this device, sent here.
-func (s *shard) letters(now int64) {
+func (s *shard) letters(now int64, by stepper) {
 	if !s.inbox.filled.Load() {
 		return
 	}
 	b, failed := s.inbox.take()
 	for i := range b.parcels {
 		p := &b.parcels[i]
-		s.packet(now, &p.from, b.buf[p.off:p.off+p.n])
+		s.packet(now, &p.from, b.buf[p.off:p.off+p.n], by)
 	}
 	for _, c := range failed {
 		s.overflow(now, c)
@@ -124,7 +126,7 @@ func (s *shard) letters(now int64) {
 // header, in its order.
 //
 //gorxe:hot
-func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
+func (s *shard) packet(now int64, f *from, b []byte, by stepper) trace.Reason {
 	p := &s.pkt
 	if r := bth.Parse(b, p); r != trace.None {
 		return s.drop(nil, r, nil)
@@ -143,7 +145,12 @@ func (s *shard) packet(now int64, f *from, b []byte) trace.Reason {
 		}
 		s.last = q
 	}
-	return s.deliver(now, q, f, p, b)
+	s.arrived = false
+	r := s.deliver(now, q, f, p, b)
+	if s.arrived {
+		q.took(now, by)
+	}
+	return r
 }
 
 // deliver hands a packet to a queue pair of this shard.

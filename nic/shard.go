@@ -18,6 +18,13 @@ const (
 	rxBatch  = 8 // datagrams in a Recv; of 64 KiB each with receive offload
 	rxRounds = 4 // Recv calls in a step
 	txRounds = 4 // Send calls in a step
+
+	// rxMany is how many packets at once tell that more are coming: they are
+	// looked for before anything is sent, and are acknowledged together.
+	rxMany = 8
+	// rxPause is how long, in nanoseconds, steps of programs that only post do
+	// not look at the link.
+	rxPause = 100_000
 )
 
 // shard is one link and the queue pairs that use it. Whoever holds mu steps
@@ -47,6 +54,11 @@ type shard struct {
 	lost  []*cq // overflown, to report
 	woken []*cq // to notify
 	full  bool  // the link took less than it was offered
+
+	received int64 // when a step last looked at the link
+	arrived  bool  // a message, with the packet handled last
+	patient  []*qp // whose ACK waits for an answer, in a step
+	waiting  bool  // there were such when the last step ended
 
 	verify *wire.Verifier
 	ds     [rxBatch]wire.Datagram
@@ -82,11 +94,12 @@ func (s *shard) pending() bool { return s.bells.rung() || s.inbox.filled.Load() 
 
 // step does what there is to do at time now, within its budgets, and returns
 // when the next step is due: now when there is more to do. The receive batch
-// is handled before anything is sent, so that ACKs coalesce. The caller holds
-// mu; when step panics it has been released.
+// is handled before anything is sent, so that ACKs coalesce. A program that has
+// posted is not kept waiting for that: it will look for completions by itself.
+// The caller holds mu; when step panics it has been released.
 //
 //gorxe:hot
-func (s *shard) step(now int64) (deadline int64) {
+func (s *shard) step(now int64, by stepper) (deadline int64) {
 	ok := false
 	defer func() {
 		if !ok {
@@ -100,10 +113,15 @@ func (s *shard) step(now int64) (deadline int64) {
 	s.now = now
 	s.wheelTo(now)
 	s.doorbells(now)
-	more := s.receive(now)
-	s.letters(now)
+	more := false
+	if by != byPoster || now-s.received >= rxPause {
+		s.received = now
+		more = s.receive(now, by)
+	}
+	s.letters(now, by)
 	s.settle(now)
-	more = s.transmit(now) || more
+	more = s.transmit(now, by) || more
+	s.resume()
 	s.settle(now)
 	s.notify()
 	deadline = s.wheel.deadline()
@@ -123,6 +141,7 @@ func (s *shard) doorbells(now int64) {
 	for _, i := range s.rung {
 		if int(i) < len(s.qps) && s.qps[i] != nil {
 			q := s.qps[i]
+			q.answered(now)
 			q.eng.Doorbell(now)
 			s.touch(q)
 		}

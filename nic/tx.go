@@ -13,10 +13,10 @@ import (
 // reports whether there is more that the link has room for.
 //
 //gorxe:hot
-func (s *shard) transmit(now int64) (more bool) {
+func (s *shard) transmit(now int64, by stepper) (more bool) {
 	s.full = false
 	for range txRounds {
-		n, stuck := s.fill(now)
+		n, stuck := s.fill(now, by)
 		if n > 0 && !s.send(now, n) {
 			s.full = true
 			return false
@@ -31,13 +31,18 @@ func (s *shard) transmit(now int64) (more bool) {
 // fill fills and seals up to as many bursts as the link takes at once. Bursts
 // for this device itself do not count; stuck tells that one of those found no
 // room.
-func (s *shard) fill(now int64) (n int, stuck bool) {
+func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
 	// Each queue pair that is ready now gets its turn, and bursts that go
 	// nowhere do not keep the loop going.
 	for turns := s.ready.len() + len(s.bursts); n < len(s.bursts) && turns > 0 && s.ready.len() > 0 && !stuck; turns-- {
 		q := s.ready.pop()
 		q.queued = false
 		if q.dead {
+			continue
+		}
+		if s.waits(now, q, by) {
+			q.queued = true
+			s.patient = append(s.patient, q)
 			continue
 		}
 		b := s.bursts[n]

@@ -35,7 +35,7 @@ func (n *NIC) progress(c *cq) (moved bool) {
 	feeders := c.feeders.Load()
 	for i := 0; feeders != 0; i, feeders = i+1, feeders>>1 {
 		if feeders&1 != 0 {
-			moved = n.shards[i].drive() || moved
+			moved = n.shards[i].drive(byPoller) || moved
 		}
 	}
 	return moved

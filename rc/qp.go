@@ -37,7 +37,8 @@ type QP struct {
 	req  requester
 	resp responder
 
-	turn   bool // whose turn it is in Fill
+	turn   bool // requests go first in the next Fill
+	passed bool // responses do, which requests have passed
 	events transport.Events
 	ended  trace.Reason // why it is in ERR
 	wc     verbs.WC     // the completion at hand: a sink is an interface, and what it is given would escape
@@ -139,22 +140,35 @@ func (q *QP) HandlePacket(now int64, p *bth.Packet) {
 
 // Fill puts packets of this queue pair into the burst, which the caller has
 // Reset with its limits, and reports whether there are any. Responses and
-// requests take turns when both wait.
+// requests take turns when both wait; an ACK alone goes along behind requests if
+// it fits there.
 //
 //gorxe:hot
 func (q *QP) Fill(now int64, b *wire.Burst) bool {
 	b.Flow, b.QPN = q.flow, q.cfg.QPN
-	q.turn = !q.turn
-	if q.turn {
+	if q.passed || !q.turn && !q.ackOnly() {
+		q.passed, q.turn = false, true
 		return q.fillResponses(now, b) || q.fillRequests(now, b)
 	}
-	return q.fillRequests(now, b) || q.fillResponses(now, b)
+	q.turn = false
+	if !q.fillRequests(now, b) {
+		return q.fillResponses(now, b)
+	}
+	if q.ackOnly() {
+		q.addAck(b)
+	}
+	q.passed = q.responsesPending()
+	return true
 }
 
 // Ready reports whether Fill may have something to send.
 func (q *QP) Ready(now int64) bool {
 	return q.responsesPending() || q.requestReady(now)
 }
+
+// Patient reports whether all that is ready may wait for the program to answer
+// what came last, well within the advertised local_ca_ack_delay: an ACK.
+func (q *QP) Patient(now int64) bool { return q.ackOnly() && !q.requestReady(now) }
 
 // Sent says how many segments of a burst left; what did not is taken back. It
 // is not a loss. When several bursts were filled, the calls may come in any
@@ -170,7 +184,10 @@ func (q *QP) Sent(b *wire.Burst, sent int) {
 		q.stats.SentBytes -= uint64(s.Len - s.Opcode.Info().HdrLen - pad - bth.ICRCLen)
 	}
 	if b.Kind == wire.KindRequest {
-		q.unsendRequests(b, sent)
+		q.takeBackAck(b)
+		if sent < b.Len() {
+			q.unsendRequests(b, sent)
+		}
 	} else {
 		q.unsendResponses(b, sent)
 	}

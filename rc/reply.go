@@ -190,6 +190,23 @@ func (q *QP) putAck(b *wire.Burst) {
 	}
 }
 
+// addAck puts the waiting ACK behind the requests of a burst, if it fits there.
+func (q *QP) addAck(b *wire.Burst) {
+	n := b.Len()
+	q.putAck(b)
+	q.stats.SentResponses += uint64(b.Len() - n)
+}
+
+// takeBackAck takes an ACK that did not leave out of a burst of requests.
+func (q *QP) takeBackAck(b *wire.Burst) {
+	last := b.Len() - 1
+	if s := &b.Segs[last]; s.Opcode == bth.RCAck {
+		q.stats.SentResponses--
+		q.unsendAck(s.PSN, bth.Syndrome(b.Header(last)[bth.BTHLen]))
+		b.Segs = b.Segs[:last]
+	}
+}
+
 // unsendResponses puts back what did not leave.
 func (q *QP) unsendResponses(b *wire.Burst, sent int) {
 	r := &q.resp

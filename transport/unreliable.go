@@ -238,6 +238,9 @@ func (u *Unreliable) fetch() bool {
 	return true
 }
 
+// Patient returns false: nothing is sent in answer to anything.
+func (u *Unreliable) Patient(int64) bool { return false }
+
 // Ready reports whether Fill may have something to send.
 func (u *Unreliable) Ready(int64) bool {
 	switch u.Attrs.State {

@@ -99,6 +99,7 @@ type idPeer struct {
 	known     bool
 	clear     bool  // sends with DF clear
 	counted   uint8 // identifications below idCounted while not known, up to idSure
+	odd       bool  // seen, not solved for, to count otherwise
 	cand      uint16
 	candClear bool
 	has       bool  // cand is set
@@ -154,8 +155,8 @@ func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
 	diff := packetState(v.state^idState(id), body) ^ storedICRC(pkt)
 	switch {
 	case diff == 0:
-		if i == 0 && !d.IDKnown {
-			v.count(d.Src)
+		if i == 0 {
+			v.count(d.Src, !d.IDKnown || d.ID == 0 && d.Flags&FlagDF != 0)
 		}
 		return trace.None
 	case d.IDKnown:
@@ -205,12 +206,27 @@ func (v *Verifier) Confirm() {
 	*p = v.news
 }
 
-// count notes that a peer counts the identifications of a burst.
-func (v *Verifier) count(a netip.Addr) {
-	if p := v.peer(a); !p.known && p.counted < idSure {
+// count notes whether a peer counts the identifications of a burst from 0. Where
+// every identification is seen, one that does not begin there settles it.
+func (v *Verifier) count(a netip.Addr, counts bool) {
+	p := v.peer(a)
+	switch {
+	case p.known || p.odd || counts && p.counted == idSure:
+		return
+	case counts:
 		p.counted++
-		v.news, v.newsOf, v.hasNews = p, a, true
+	default:
+		p.odd = true
 	}
+	v.news, v.newsOf, v.hasNews = p, a, true
+}
+
+// Counts reports whether a peer is known to number the packets of each burst from
+// 0, as UDP segmentation offload on an unconnected socket does, and no others. Over
+// IPv6 it is not known of any.
+func (v *Verifier) Counts(a netip.Addr) bool {
+	p := v.peer(a)
+	return !p.known && !p.odd && p.counted >= idSure
 }
 
 // admit decides whether a solved identification is where the peer's next one

@@ -190,6 +190,18 @@ func (b *RxBatch) Recv(fd, limit int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
+// RecvOne is Recv of one message, which costs less than a batch of one.
+func (b *RxBatch) RecvOne(fd int) (int, syscall.Errno) {
+	m := &b.msgs[0]
+	n, _, e := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.hdr)), unix.MSG_DONTWAIT)
+	if e != 0 {
+		b.rearm(0)
+		return 0, e
+	}
+	m.len = uint32(n)
+	return 1, 0
+}
+
 // Take decodes message i of the last Recv and makes its slot ready for the
 // next. Each received message must be taken once.
 func (b *RxBatch) Take(i int, m *RxMessage) {

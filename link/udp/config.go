@@ -45,6 +45,10 @@ const (
 	// maxHot is how many Recv calls in a row one socket may serve.
 	maxHot = 8
 
+	// othersEvery is how many looks in a row that find nothing share one at
+	// another socket.
+	othersEvery = 4
+
 	// A default receive buffer of Linux bears 64 packets of 4096 octets in
 	// flight without loss (90 measured); the window grows with the buffer, up
 	// to where more packets do not fit the L2 cache.

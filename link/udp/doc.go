@@ -3,7 +3,7 @@
 // segmentation and receive offload.
 //
 //	        Send                                   Recv
-//	  bursts | sendmmsg, UDP_SEGMENT                 ^ recvmmsg, UDP_GRO
+//	  bursts | sendmmsg, UDP_SEGMENT                 ^ recvmsg, recvmmsg, UDP_GRO
 //	         v                                       |
 //	up to 16 sockets per address              one socket per address
 //	(address, 0xc000...), not connected       and shard (address, 4791)
@@ -12,7 +12,8 @@
 //
 // A shard has one receiving socket per address. An empty Recv must be cheap
 // however many there are: it looks at the socket that had something last, and
-// at one other, in turn. Sockets that Wait saw readable come first. A socket
+// every fourth time at one other, in turn. Sockets that Wait saw readable come
+// first. A socket
 // with steady traffic gives way to the next one after maxHot calls, so none
 // starves, and a Recv of 0 followed by Wait loses nothing.
 //

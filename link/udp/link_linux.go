@@ -31,6 +31,8 @@ type Link struct {
 	hot   int      // had something last
 	turn  int      // of the others, looked at last
 	runs  int      // calls in a row that hot has served
+	idle  int      // calls in a row that found nothing on hot
+	many  bool     // the last datagrams did not come one by one
 
 	// of JoinGroup and LeaveGroup
 	groupMu sync.Mutex // held by whoever changes socks; taken before mu
@@ -105,8 +107,12 @@ func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 		return l.recv(l.hot, ds)
 	}
 	n, err := l.recv(l.hot, ds)
-	if n != 0 || err != nil || len(l.socks) == 1 {
+	if n != 0 || err != nil {
+		l.idle = 0
 		return n, err
+	}
+	if l.idle++; l.idle%othersEvery != 0 || len(l.socks) == 1 {
+		return 0, nil
 	}
 	return l.recvTurn(ds)
 }
@@ -143,10 +149,17 @@ func (l *Link) recvTurn(ds []wire.Datagram) (int, error) {
 // any.
 func (l *Link) recv(i int, ds []wire.Datagram) (int, error) {
 	s := &l.socks[i]
-	got, errno := l.rx.Recv(s.fd, len(ds))
+	var got int
+	var errno syscall.Errno
+	if l.many {
+		got, errno = l.rx.Recv(s.fd, len(ds))
+	} else {
+		got, errno = l.rx.RecvOne(s.fd)
+	}
 	switch errno {
 	case 0:
 	case syscall.EAGAIN, syscall.EINTR:
+		l.many = false
 		return 0, nil
 	case syscall.EBADF, syscall.ENOTSOCK, syscall.EINVAL, syscall.EFAULT:
 		return 0, fmt.Errorf("udp: receive on %v: %w", s.local, errno)
@@ -175,6 +188,7 @@ func (l *Link) recv(i int, ds []wire.Datagram) (int, error) {
 		packets += d.Segments()
 		octets += len(m.Payload)
 	}
+	l.many = packets > 2 || l.idle == 0
 	l.rxPackets.Add(uint64(packets))
 	l.rxBytes.Add(uint64(octets))
 	if l.hot == i {
