@@ -2,9 +2,10 @@ package nic
 
 // An ACK and the program's answer to what it acknowledges are due at about the
 // same time, and on a kernel's sockets each costs more than everything else
-// about a small message. So when a program that polls takes a message, the ACK
-// waits for one step: the answer's doorbell brings that, or the next look, or
-// the background. The answer then takes the ACK along in its own burst.
+// about a small message. So when a message arrives, a SEND or a WRITE, while a
+// program polls, the ACK waits for one step: the answer's doorbell brings that, or
+// the next look, or the background. The answer then takes the ACK along in its
+// own burst.
 //
 // It is done only
 //
@@ -32,7 +33,7 @@ const (
 	promptEnough = 16
 )
 
-// took notes that a message was delivered.
+// took notes that a message has arrived.
 func (q *qp) took(now int64, by stepper) {
 	if q.unanswered || by != byPoller {
 		q.prompt = 0

@@ -59,9 +59,6 @@ func (k *sink) Push(w *verbs.WC, solicited bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 	}
-	if w.Opcode&verbs.WCRecv != 0 {
-		k.s.arrived = true
-	}
 	if !c.ring.Push(w) && !c.lost {
 		c.lost = true
 		k.s.lost = append(k.s.lost, c)

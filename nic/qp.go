@@ -70,8 +70,8 @@ type qp struct {
 	queued bool // in shard.ready
 	dead   bool
 
-	// Of the messages that the program takes; see answer.go.
-	tookAt     int64 // when it took the last
+	// Of the messages that arrive; see answer.go.
+	tookAt     int64 // when the last did
 	unanswered bool  // has posted nothing since
 	waited     bool  // the last step left an ACK for this one
 	prompt     uint8 // messages in a row that it answered at once

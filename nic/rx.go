@@ -145,9 +145,8 @@ func (s *shard) packet(now int64, f *from, b []byte, by stepper) trace.Reason {
 		}
 		s.last = q
 	}
-	s.arrived = false
 	r := s.deliver(now, q, f, p, b)
-	if s.arrived {
+	if r == trace.None && p.Info().Has(bth.Request) && p.Info().Has(bth.Last|bth.Only) {
 		q.took(now, by)
 	}
 	return r

@@ -56,7 +56,6 @@ type shard struct {
 	full  bool  // the link took less than it was offered
 
 	received int64 // when a step last looked at the link
-	arrived  bool  // a message, with the packet handled last
 	patient  []*qp // whose ACK waits for an answer, in a step
 	waiting  bool  // there were such when the last step ended
 
