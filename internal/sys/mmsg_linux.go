@@ -119,6 +119,13 @@ func (b *TxBatch) Send(fd int) (int, syscall.Errno) { return b.SendFrom(fd, 0) }
 
 // SendFrom is Send without the messages before the first'th.
 func (b *TxBatch) SendFrom(fd, first int) (int, syscall.Errno) {
+	if b.nm-first == 1 { // costs less than a batch of one
+		_, _, e := syscall.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first].hdr)), unix.MSG_NOSIGNAL)
+		if e != 0 {
+			return 0, e
+		}
+		return 1, 0
+	}
 	n, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(b.nm-first), unix.MSG_NOSIGNAL, 0, 0)
 	if e != 0 {
 		return 0, e

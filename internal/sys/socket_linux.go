@@ -142,6 +142,14 @@ func SetDontFragment(fd int, a netip.Addr) error {
 	return SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
 }
 
+// SetHopLimit gives what fd sends to single hosts a hop limit.
+func SetHopLimit(fd int, a netip.Addr, n int) error {
+	if a.Is4() {
+		return SetInt(fd, unix.IPPROTO_IP, unix.IP_TTL, n)
+	}
+	return SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, n)
+}
+
 // MarkPriority4 gives what the IPv4 socket fd sends a traffic class and a
 // priority (skb->priority). A message that has a traffic class of its own
 // (TxMeta without Marked) does not get the priority: the kernel derives one

@@ -165,13 +165,17 @@ func TestTrafficClass(t *testing.T) {
 		b := openIn(t, p.B, Config{Addrs: []netip.Addr{c[1]}})
 		burst := wire.NewBurst()
 		r := rand.New(rand.NewPCG(38, 39))
-		for tos := range 256 {
+		for i := range 258 {
+			tos := i % 256
 			for _, priority := range []uint8{0, 5} {
 				var f *wire.Flow
 				p.A.Do(func() { f = flow(t, a, c[0], c[1], 0xc009) })
 				f.TOS, f.TTL, f.Priority = uint8(tos), uint8(255-tos), priority
 				if f.TTL == 0 {
 					f.TTL = 1
+				}
+				if i >= 256 {
+					f.TTL = 64 // the usual one, after others
 				}
 				fill(burst, f, shape{1 + tos%2, 64, 64}, 1, r, a.Info().IDs)
 				want := mustSend(t, a, burst)

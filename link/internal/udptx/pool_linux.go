@@ -135,6 +135,9 @@ func (p *pool) prepare(fd int, want uint16) (uint16, error) {
 	if err := sys.SetDontFragment(fd, p.local); err != nil {
 		return 0, err
 	}
+	if err := sys.SetHopLimit(fd, p.local, usualTTL); err != nil {
+		return 0, err
+	}
 	if p.local.Is6() && p.out != 0 {
 		if err := sys.SetMulticastInterface(fd, int(p.out)); err != nil {
 			return 0, err
@@ -183,10 +186,19 @@ func scopeOf(local uint32, f *wire.Flow) uint32 {
 	return local
 }
 
+// usualTTL is what the sockets send with: a message that says so costs more.
+const usualTTL = 64
+
 // meta says where and how a flow's packets go.
 func (k *sock) meta(f *wire.Flow) sys.TxMeta {
-	return sys.TxMeta{
-		To: netip.AddrPortFrom(f.Dst, wire.Port), Scope: scopeOf(k.scope, f), TOS: f.TOS, TTL: f.TTL,
-		Marked: f.Priority != 0 && f.Dst.Is4(),
+	m := sys.TxMeta{To: netip.AddrPortFrom(f.Dst, wire.Port), Scope: scopeOf(k.scope, f), TOS: f.TOS, TTL: f.TTL}
+	if f.Dst.Is4() {
+		m.Marked = f.Priority != 0 || f.TOS == 0 && k.mark == mark{}
+	} else {
+		m.Marked = f.TOS == 0
 	}
+	if m.TTL == usualTTL && !f.Dst.IsMulticast() {
+		m.TTL = 0
+	}
+	return m
 }
