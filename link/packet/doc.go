@@ -1,7 +1,7 @@
 // Package packet is a link that receives whole frames and sends by UDP socket.
 //
 //	             +--------------------- kernel ---------------------+
-//	wire ---+--->| tap: filter on port 4791 ---> packet socket -----+---> Recv
+//	wire ---+--->| tap: filter on port 4791 ---> ring of slots -----+---> Recv
 //	        |    |                                                  |
 //	        +--->| UDP port 4791: quiet holder, drops everything    |
 //	             |                                                  |
@@ -13,6 +13,16 @@
 // offload made, or that the receiver's GRO merged, arrive in one piece with
 // their segment size in the virtio header (PACKET_VNET_HDR). Sending is the
 // same as that of link/udp: nothing is gained by building frames.
+//
+// Frames arrive in a ring of slots that this process sees (TPACKET_V2), so
+// receiving takes no system call, and a look at an empty link is a few loads.
+// What Recv gives lies in the ring; the next Recv gives the slots back. A slot
+// holds a run of 64 KiB or one short packet, so a burst of frames beyond their
+// number is lost: packets from a network that nobody has merged need as many
+// slots as are in flight. More slots bear more and are slower, since each is
+// used in turn and none stays in the processor's cache. (TPACKET_V3 packs frames,
+// and shows them only when a block of them is full or a millisecond is over.)
+// Where the kernel refuses the ring, frames are received by recvmmsg.
 //
 // The stack must not answer for a port that nobody seems to have, so a UDP
 // socket holds port 4791 of each local address, and with it excludes every

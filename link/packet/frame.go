@@ -19,6 +19,29 @@ const (
 	gsoECN   = 0x80 // flag on another type
 )
 
+// The header that begins a slot of the receive ring, tpacket2_hdr in the host's
+// byte order. Linux uapi/linux/if_packet.h.
+const (
+	slotHeader  = 32
+	slotSnapLen = 8  // octets of the frame in the slot
+	slotMAC     = 12 // where it begins; its virtio header is right before
+)
+
+// parseSlot fills d from a slot of the receive ring, as parseMessage does.
+//
+//gorxe:hot
+func parseSlot(slot []byte, d *wire.Datagram) trace.Reason {
+	if len(slot) < slotHeader {
+		return trace.DropShort
+	}
+	n := int(binary.NativeEndian.Uint32(slot[slotSnapLen:]))
+	mac := int(binary.NativeEndian.Uint16(slot[slotMAC:]))
+	if mac < slotHeader+vnetLen || mac > len(slot) || n > len(slot)-mac {
+		return trace.DropShort
+	}
+	return parseMessage(slot[mac-vnetLen:mac+n], d)
+}
+
 // parseMessage fills d from a message of the packet socket: virtio header and
 // frame. It returns trace.None or why it is no RoCEv2 packet. Payload and L2
 // alias the message.

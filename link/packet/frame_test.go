@@ -59,3 +59,71 @@ func TestParseMessage(t *testing.T) {
 		}
 	}
 }
+
+// inSlot puts a message into a slot of the ring as the kernel does.
+func inSlot(msg []byte, mac, snapLen int) []byte {
+	s := make([]byte, mac-vnetLen, ringSlot)
+	binary.NativeEndian.PutUint32(s[slotSnapLen:], uint32(snapLen))
+	binary.NativeEndian.PutUint16(s[slotMAC:], uint16(mac))
+	return append(s, msg...)
+}
+
+func TestParseSlot(t *testing.T) {
+	msg := message(5, 40, 100)
+	n := len(msg) - vnetLen
+	for _, c := range []struct {
+		name string
+		slot []byte
+		want trace.Reason
+	}{
+		{"run", inSlot(msg, 82, n), trace.None},
+		{"no room between", inSlot(msg, slotHeader+vnetLen, n), trace.None},
+		{"cut by the slot", inSlot(msg, 82, n-1), trace.DropShort},
+		{"longer than the slot", inSlot(msg, 82, n+1), trace.DropShort},
+		{"much longer", inSlot(msg, 82, 1<<32-1), trace.DropShort},
+		{"no room for the virtio header", inSlot(msg, slotHeader+vnetLen, n)[1:], trace.DropShort},
+		{"begins beyond the slot", inSlot(msg, 82, 0)[:60], trace.DropShort},
+		{"no header", make([]byte, slotHeader-1), trace.DropShort},
+		{"empty", make([]byte, ringSlot), trace.DropShort},
+	} {
+		var d wire.Datagram
+		if r := parseSlot(c.slot, &d); r != c.want {
+			t.Errorf("%s: %v, want %v", c.name, r, c.want)
+		} else if r == trace.None && (d.SegLen != 40 || len(d.Payload) != 100 || len(d.L2) != 14) {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+	}
+}
+
+// FuzzParseSlot: whatever a slot holds, the datagram lies in it, in segments
+// that are not empty.
+func FuzzParseSlot(f *testing.F) {
+	for _, m := range [][]byte{message(0, 0, 100), message(5, 40, 100), message(0x85, 99, 100), message(3, 40, 100), message(5, 0, 1)} {
+		f.Add(inSlot(m, 82, len(m)-vnetLen))
+		f.Add(inSlot(m, slotHeader+vnetLen, len(m)-vnetLen))
+		f.Add(inSlot(m, 90, len(m)))
+	}
+	f.Add(inSlot(slices.Concat(make([]byte, vnetLen), eth(wire.EtherTypeIPv6, 5, 0), v6(17, wire.Port)), 82, 94))
+	f.Fuzz(func(t *testing.T, slot []byte) {
+		slot = slot[:len(slot):len(slot)]
+		var d wire.Datagram
+		if parseSlot(slot, &d) != trace.None {
+			return
+		}
+		within := func(b []byte) bool {
+			at := cap(slot) - cap(b) // of slot's array, unless b was cut off at its end
+			return len(b) == 0 || at >= 0 && at+len(b) <= len(slot)
+		}
+		sum := 0
+		for i := range d.Segments() {
+			s := d.Segment(i)
+			if len(s) == 0 && len(d.Payload) > 0 {
+				t.Fatalf("segment %d of %d is empty", i, d.Segments())
+			}
+			sum += len(s)
+		}
+		if !within(d.Payload) || sum != len(d.Payload) || len(d.L2) < wire.EthernetLen || len(d.L2)+len(d.Payload) > len(slot)-slotHeader-vnetLen {
+			t.Fatalf("%+v", d)
+		}
+	})
+}

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testbed.Main(m, testbed.Helpers{"open": func(args []string) error {
-		links, err := Open(Config{Interface: args[0]})
+		links, err := Open(Config{Interface: args[0], noRing: len(args) > 1})
 		if err == nil {
 			fmt.Println(links[0].Info().Window, links[0].Info().Missing)
 		}
@@ -26,10 +26,14 @@ type node struct {
 	host *testbed.Host
 }
 
+// refuseRing makes openOn open links as if the kernel refused the ring.
+var refuseRing bool
+
 // openOn opens links in a host's namespace; they are closed when the test
 // ends.
 func openOn(t *testing.T, h *testbed.Host, cfg Config) (links []node) {
 	t.Helper()
+	cfg.noRing = cfg.noRing || refuseRing
 	h.Do(func() {
 		ls, err := Open(cfg)
 		if err != nil {

@@ -55,24 +55,24 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fds, err := openSockets(cfg.Shards, acceptFilter(ifc.Index, lo, nil), cfg.RcvBuf)
+	socks, err := openSockets(&cfg, acceptFilter(ifc.Index, lo, nil))
 	if err != nil {
 		return nil, err
 	}
-	hold, err := udptx.HoldPort(addrs, port, len(fds), true)
+	hold, err := udptx.HoldPort(addrs, port, len(socks), true)
 	if err != nil {
-		closeAll(fds)
+		closeAll(socks)
 		return nil, err
 	}
 	groups := &groups{iface: ifc.Index, lo: lo, members: make(map[netip.Addr]member)}
-	for i, fd := range fds {
-		l, err := newLink(fd, cfg.RcvBuf, &ifc, addrs)
+	for i, s := range socks {
+		l, err := newLink(s, &ifc, addrs)
 		if err != nil {
 			for _, l := range links {
 				_ = l.Close()
 			}
-			closeAll(fds[i:])
-			for range fds[i:] {
+			closeAll(socks[i:])
+			for range socks[i:] {
 				hold.Release()
 			}
 			return nil, err

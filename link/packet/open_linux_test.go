@@ -89,11 +89,21 @@ func TestMissingPrivilege(t *testing.T) {
 // without.
 func TestOnlyNetRaw(t *testing.T) {
 	h := testbed.NewHost(t)
-	cmd := h.Helper(testbed.AsNobody, "open", "lo")
-	cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_RAW}
-	out, err := h.Run(cmd)
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+	open := func(args ...string) string {
+		cmd := h.Helper(testbed.AsNobody, "open", args...)
+		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_RAW}
+		out, err := h.Run(cmd)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return out
+	}
+	if out := open("lo"); strings.Contains(out, "ring") || strings.Contains(out, "rmem_max") {
+		t.Errorf("the ring's memory needs no other: %s", out)
+	}
+	out := open("lo", "without ring")
+	if !strings.Contains(out, "no receive ring, because the kernel refuses it") {
+		t.Error(out)
 	}
 	b, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -137,7 +147,7 @@ func TestClose(t *testing.T) {
 func TestInfo(t *testing.T) {
 	p := testbed.NewPair(t, 4200)
 	i := openOne(t, p.A, testbed.Iface).Info()
-	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 512 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
+	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 126 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
 		t.Errorf("%+v", i)
 	}
 }

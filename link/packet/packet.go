@@ -24,20 +24,33 @@ type Config struct {
 	// Shards; a run that the kernel merged goes where its first packet goes.
 	Shards int
 
-	// RcvBuf is the receive buffer of each link in octets, as the kernel
-	// counts (SO_RCVBUF); 0 means 8 MiB. Beyond net.core.rmem_max it takes
-	// CAP_NET_ADMIN; without, the limit is what one gets.
+	// RcvBuf is the receive buffer of each link in octets; 0 means 8 MiB. It
+	// is memory that the kernel sets apart, in slots of 68 KiB: a frame takes
+	// one however short it is. Where the kernel has no such memory it is the
+	// limit of a queue (SO_RCVBUF); beyond net.core.rmem_max that takes
+	// CAP_NET_ADMIN, and without, the limit is what one gets.
 	RcvBuf int
+
+	noRing bool // as if the kernel refused it
 }
 
 // Limits and defaults.
 const (
-	maxGroups     = 256         // multicast groups; each is two instructions of a filter
-	maxShards     = 16          // the shard bits of a queue pair number
-	defaultRcvBuf = 8 << 20     // octets; see Config
-	slots         = 16          // messages in one recvmmsg
-	maxRounds     = 4           // receive calls in one Recv while nothing is for us
-	slotLen       = 65536 + 128 // virtio header, Ethernet and tag, IPv6 header, 65535 octets
+	maxGroups     = 256     // multicast groups; each is two instructions of a filter
+	maxShards     = 16      // the shard bits of a queue pair number
+	defaultRcvBuf = 8 << 20 // octets; see Config
+
+	// Of the ring. Seven slots are 119 pages, and the kernel's memory comes in
+	// powers of two.
+	ringSlot   = 17 << 12 // room for what a message holds, and the ring's own header
+	blockSlots = 7
+	maxBlocks  = 146 // 1022 slots, 68 MiB
+	maxLook    = 64  // frames in one Recv while few are for us
+
+	// Of receiving without it.
+	slots     = 16          // messages in one recvmmsg
+	maxRounds = 4           // receive calls in one Recv while nothing is for us
+	slotLen   = 65536 + 128 // virtio header, Ethernet and tag, IPv6 header, 65535 octets
 )
 
 // member is a joined multicast group.

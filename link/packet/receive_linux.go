@@ -15,21 +15,35 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// receiver turns what a packet socket holds into datagrams.
+// receiver turns what a packet socket holds into datagrams: out of its ring, or
+// by system calls where it has none.
 type receiver struct {
 	fd    int
 	addrs atomic.Pointer[[]netip.Addr] // destinations that are ours
-	batch *sys.RxBatch
+	ring  *sys.PacketRing              // nil when the kernel refused it
+	batch *sys.RxBatch                 // nil with a ring
 	m     sys.RxMessage
 
 	packets, bytes, dropped atomic.Uint64
 	reasons                 [trace.NumReasons]atomic.Uint64
 }
 
-func newReceiver(fd int, addrs []netip.Addr) *receiver {
-	r := &receiver{fd: fd, batch: sys.NewRxBatch(slots, slotLen)}
+func newReceiver(s *socket, addrs []netip.Addr) *receiver {
+	r := &receiver{fd: s.fd, ring: s.ring}
+	if r.ring == nil {
+		r.batch = sys.NewRxBatch(slots, slotLen)
+	}
 	r.addrs.Store(&addrs)
 	return r
+}
+
+// close releases the socket.
+func (r *receiver) close() {
+	r.dropped.Add(drops(r.fd))
+	if r.ring != nil {
+		r.ring.Close()
+	}
+	sys.Close(r.fd)
 }
 
 // add and drop change the destinations, beside recv. One goroutine at a time.
@@ -43,9 +57,48 @@ func (r *receiver) drop(a netip.Addr) {
 	r.addrs.Store(&addrs)
 }
 
-// recv fills ds. Frames that are not for our addresses are somebody else's
-// and pass uncounted; those that are no valid RoCEv2 are counted. After a
-// call's worth of nothing but such frames it looks again.
+// look fills ds from the ring. Frames that are not for our addresses are
+// somebody else's and pass uncounted; those that are no valid RoCEv2 are
+// counted. It may be called beside close and later.
+//
+//gorxe:hot
+func (r *receiver) look(ds []wire.Datagram) (n int) {
+	r.ring.GiveBack()
+	addrs := *r.addrs.Load()
+	var packets, bytes int
+	for range maxLook {
+		if n == len(ds) {
+			break
+		}
+		slot := r.ring.Next()
+		if slot == nil {
+			break
+		}
+		d := &ds[n]
+		if reason := parseSlot(slot, d); reason != trace.None {
+			r.reasons[reason].Add(1)
+			continue
+		}
+		if !slices.Contains(addrs, d.Dst) {
+			continue
+		}
+		packets += d.Segments()
+		bytes += len(d.Payload)
+		n++
+	}
+	r.count(n, packets, bytes)
+	return n
+}
+
+func (r *receiver) count(n, packets, bytes int) {
+	if n > 0 {
+		r.packets.Add(uint64(packets))
+		r.bytes.Add(uint64(bytes))
+	}
+}
+
+// recv is look by system calls. After a call's worth of nothing but frames that
+// are not for us it looks again.
 //
 //gorxe:hot
 func (r *receiver) recv(ds []wire.Datagram) (int, error) {
@@ -88,10 +141,7 @@ func (r *receiver) take(ds []wire.Datagram, got int) (n int) {
 		bytes += len(d.Payload)
 		n++
 	}
-	if n > 0 {
-		r.packets.Add(uint64(packets))
-		r.bytes.Add(uint64(bytes))
-	}
+	r.count(n, packets, bytes)
 	return n
 }
 
