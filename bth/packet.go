@@ -131,6 +131,28 @@ func (p *Packet) parseExt(ext Ext, b []byte) {
 	}
 }
 
+// PutBTH encodes what PutHeaders would of a packet with no more than a base
+// transport header, of the default partition, of which only this much is to be
+// said. It is what most packets of a long message are.
+//
+// Preconditions: len(b) >= BTHLen.
+//
+//gorxe:hot
+func PutBTH(b []byte, op Opcode, pad uint8, se, ack bool, to QPN, psn PSN) {
+	flags := uint32(pad&3)<<20 | 0x40ffff // MigReq; P_Key 0xffff
+	if se {
+		flags |= 0x800000
+	}
+	last := psn.v
+	if ack {
+		last |= 0x80000000
+	}
+	_ = b[BTHLen-1]
+	be.PutUint32(b, uint32(op)<<24|flags)
+	be.PutUint32(b[4:], uint32(to)&QPNMask)
+	be.PutUint32(b[8:], last)
+}
+
 // PutHeaders encodes BTH and extension headers into b, whose length must be
 // p.Info().HdrLen or more, and returns how many octets it wrote. It writes
 // every octet of them. Payload, pad and ICRC are the caller's.

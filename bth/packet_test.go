@@ -232,3 +232,22 @@ func BenchmarkPutHeaders(b *testing.B) {
 		p.PutHeaders(out)
 	}
 }
+
+// TestPutBTH: the short form is the long one's.
+func TestPutBTH(t *testing.T) {
+	for _, op := range []Opcode{RCSendOnly, RCSendMiddle, RCWriteLast, 0x01} {
+		for pad := range uint8(4) {
+			for _, se := range []bool{false, true} {
+				for _, ack := range []bool{false, true} {
+					p := Packet{Opcode: op, MigReq: true, PKey: 0xffff, Pad: pad, SE: se, AckReq: ack, DestQP: 0xabcdef, PSN: MakePSN(0x123456)}
+					want, got := bytes.Repeat([]byte{0xa5}, BTHLen), bytes.Repeat([]byte{0x5a}, BTHLen)
+					p.PutHeaders(want)
+					PutBTH(got, op, pad, se, ack, p.DestQP, p.PSN)
+					if !bytes.Equal(got, want) {
+						t.Errorf("%v: %x, want %x", p, got, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -250,8 +250,9 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	r := &q.req
 	off := i * q.mtu
 	n := min(q.mtu, w.Length-off)
-	p := q.header(w.PacketOpcode(bth.RCSendFirst, i, w.pkts), r.next)
-	hdr := p.Info().HdrLen
+	op := w.PacketOpcode(bth.RCSendFirst, i, w.pkts)
+	info := op.Info()
+	hdr := info.HdrLen
 	if !b.Fits(hdr+n+-n&3+bth.ICRCLen, len(w.SGL)) {
 		return false
 	}
@@ -261,16 +262,23 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 		return true
 	}
 	last := i == w.pkts-1
-	p.Pad = uint8(-n & 3)
-	w.Describe(&p, last)
 	_, limited := q.hold(w, i)
-	if last || limited || r.unasked() >= window/ackFraction-1 {
-		p.AckReq, r.asked = true, r.next.Add(1)
+	ask := last || limited || r.unasked() >= window/ackFraction-1
+	if ask {
+		r.asked = r.next.Add(1)
 	}
-	p.PutHeaders(b.Begin(r.next, p.Opcode, hdr, n))
+	h := b.Begin(r.next, op, hdr, n)
+	if hdr == bth.BTHLen {
+		bth.PutBTH(h, op, uint8(-n&3), w.Solicits(last), ask, bth.QPN(q.attr.DestQPN), r.next)
+	} else {
+		p := q.header(op, r.next)
+		p.Pad, p.AckReq = uint8(-n&3), ask
+		w.Describe(&p, last)
+		p.PutHeaders(h)
+	}
 	data.Put(b, q.cfg.SQ)
 	q.stats.SentBytes += uint64(n)
-	if info := p.Info(); info.Op == bth.OpSend && info.Has(bth.Starts) && !r.next.Before(r.high) {
+	if info.Op == bth.OpSend && info.Has(bth.Starts) && !r.next.Before(r.high) {
 		q.stats.Sends++
 	}
 	q.advance(w, 1)

@@ -161,7 +161,12 @@ func (w *SendEntry) PacketOpcode(base bth.Opcode, i, n int) bth.Opcode {
 func (w *SendEntry) Describe(p *bth.Packet, last bool) {
 	p.VA, p.RKey, p.DMALen = w.RemoteAddr, w.RKey, uint32(w.Length)
 	p.Imm, p.Inv = w.Imm, w.Imm
-	p.SE = last && w.Flags&verbs.SendSolicited != 0 && w.SendWQE.Opcode != verbs.WRWrite
+	p.SE = w.Solicits(last)
+}
+
+// Solicits reports whether a packet has the solicited event bit.
+func (w *SendEntry) Solicits(last bool) bool {
+	return last && w.Flags&verbs.SendSolicited != 0 && w.SendWQE.Opcode != verbs.WRWrite
 }
 
 // Payload is n octets of a request at offset off, checked: what Put puts into a

@@ -3,13 +3,19 @@
 // an O(1) lookup (ReDMArk, USENIX Security 2021).
 package perm
 
+import "sync/atomic"
+
 // Perm permutes the integers of n bits. It is a balanced Feistel network; the
 // secret need not resist cryptanalysis, only guessing.
 type Perm struct {
 	half uint
 	mask uint32
 	key  [4]uint32
+	memo [memos]atomic.Uint64 // a number with bit 31 set, above what Unmap says of it
 }
+
+// memos is how many answers of Unmap are kept. A power of two.
+const memos = 64
 
 // New returns a permutation of bits-bit integers, bits even, 2 to 30.
 func New(bits uint, seed uint64) *Perm {
@@ -40,8 +46,18 @@ func (p *Perm) Map(v uint32) uint32 {
 	return l<<p.half | r
 }
 
-// Unmap returns the integer whose image v is.
+// Unmap returns the integer whose image v is. Of the last few it is known.
 func (p *Perm) Unmap(v uint32) uint32 {
+	m := &p.memo[v%memos]
+	if kept := m.Load(); uint32(kept>>32) == v|1<<31 {
+		return uint32(kept)
+	}
+	u := p.unmap(v)
+	m.Store(uint64(v|1<<31)<<32 | uint64(u))
+	return u
+}
+
+func (p *Perm) unmap(v uint32) uint32 {
 	l, r := v>>p.half&p.mask, v&p.mask
 	for i := len(p.key) - 1; i >= 0; i-- {
 		l, r = r^p.round(l, p.key[i]), l
