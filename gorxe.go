@@ -46,6 +46,7 @@ type Config struct {
 	// packets and the lowest latency; xdp, for physical NICs whose driver
 	// shares memory, needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and the
 	// interface for itself. (auto: udp, or packet where that cannot be had.)
+	// What the link goes without is in verbs.DeviceAttr.Missing.
 	Link string
 	// Faults are rules for breaking traffic on purpose, such as "tx drop 1%";
 	// package link/fault has the grammar. Seed makes their chances repeatable.
@@ -68,14 +69,6 @@ type Config struct {
 // missing, xdp.ErrOccupied says which program an interface has already.
 func Open(cfg Config) (*verbs.Context, error) {
 	return open(&cfg, opener{udp: udp.Open, packet: packet.Open, xdp: xdp.Open})
-}
-
-// opener is how to open links: really, or for show (see Probe).
-type opener struct {
-	udp    func(udp.Config) ([]link.Link, error)
-	packet func(packet.Config) ([]link.Link, error)
-	xdp    func(xdp.Config) ([]link.Link, error)
-	show   bool // nothing moves
 }
 
 func open(cfg *Config, o opener) (*verbs.Context, error) {
@@ -129,49 +122,6 @@ func closeLinks(links []link.Link) {
 	for _, l := range links {
 		_ = l.Close()
 	}
-}
-
-// links opens the link that was asked for. Missing says what led to another one
-// than the first choice.
-func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []string, err error) {
-	switch cfg.Link {
-	case LinkUDP:
-		return o.openUDP(cfg, p)
-	case LinkPacket:
-		return o.openPacket(cfg, p)
-	case LinkXDP:
-		return o.openXDP(cfg, p)
-	case LinkAuto, "":
-	default:
-		return nil, nil, fmt.Errorf("link %q: there are auto, udp, packet and xdp", cfg.Link)
-	}
-	links, missing, err = o.openUDP(cfg, p)
-	if err == nil || errors.Is(err, syscall.EADDRINUSE) { // packet would need the same port
-		return links, missing, err
-	}
-	links, missing, perr := o.openPacket(cfg, p)
-	if perr != nil {
-		return nil, nil, err
-	}
-	return links, append(missing, fmt.Sprintf("link packet is used, not udp: %v", err)), nil
-}
-
-func (o opener) openUDP(cfg *Config, p *place) ([]link.Link, []string, error) {
-	return p.openReady(func() ([]link.Link, error) {
-		return o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
-	})
-}
-
-func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, []string, error) {
-	return p.openReady(func() ([]link.Link, error) {
-		return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
-	})
-}
-
-func (o opener) openXDP(cfg *Config, p *place) ([]link.Link, []string, error) {
-	return p.openReady(func() ([]link.Link, error) {
-		return o.xdp(xdp.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
-	})
 }
 
 // openReady opens sockets on the addresses that are ready. IPv6 link-local ones

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 
@@ -24,12 +25,14 @@ type deviceFlags struct {
 	dev, addr, link, faults, tap string
 	seed                         uint64
 	shards                       int
+	changed                      func(flag string) bool // it was given
 }
 
-const linkHelp = "auto, udp (no privilege), packet (exact ICRC, needs CAP_NET_RAW) or xdp (AF_XDP, for physical NICs, needs CAP_BPF too)"
+const linkHelp = "auto (given by name it says what it chose, and what is missing), udp (no privilege), packet (exact ICRC, needs CAP_NET_RAW) or xdp (AF_XDP, for physical NICs, needs CAP_BPF too)"
 
 func (d *deviceFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
+	d.changed = f.Changed
 	f.StringVarP(&d.dev, "dev", "d", "", "network interface to embed a NIC on, or a device as devinfo lists it (default: the one that reaches the peer)")
 	f.StringVar(&d.addr, "addr", "", "local address to embed a NIC on, instead of an interface")
 	f.StringVar(&d.link, "link", "auto", linkHelp)
@@ -148,7 +151,25 @@ func (d *deviceFlags) open(local netip.Addr) (*verbs.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gorxe.Open(c)
+	dev, err := gorxe.Open(c)
+	if err == nil && d.link == gorxe.LinkAuto && d.changed("link") {
+		explain(os.Stderr, dev)
+	}
+	return dev, err
+}
+
+// explain is for who asks for auto by name: which link that is, and why, and what
+// the device goes without: what, what follows, what helps, in a line each. When
+// nothing lacks it is silent.
+func explain(w io.Writer, dev *verbs.Context) {
+	a, err := dev.Device()
+	if err != nil || len(a.Missing) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "rxe: --link auto is %s: %s\n", a.Link, devinfo.WhyAuto(a.Link))
+	for _, m := range a.Missing {
+		fmt.Fprintf(w, "rxe: %s\n", m)
+	}
 }
 
 // interrupted puts what a run ended with in words for whoever interrupted it.

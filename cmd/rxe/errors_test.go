@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,11 +21,19 @@ import (
 	"github.com/gorxe/gorxe/internal/testbed"
 )
 
-// beRxe makes the test binary be rxe.
-const beRxe = "GORXE_TEST_BE_RXE"
+// beRxe makes the test binary be rxe, and refuse a kernel that refuses something
+// (testbed.Refusals).
+const (
+	beRxe  = "GORXE_TEST_BE_RXE"
+	refuse = "GORXE_TEST_REFUSE"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beRxe) != "" {
+		if err := testbed.RefuseNamed(strings.Fields(os.Getenv(refuse))...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
 		main()
 		os.Exit(0)
 	}
@@ -278,6 +287,53 @@ func TestTapFull(t *testing.T) {
 	require.Regexp(t, `(?m)^rdma_sends +20$`, client.out.String())
 	require.NotRegexp(t, `(?m)^\w+ +0$`, client.out.String())
 	require.Zero(t, server.ends(), server.err.String())
+}
+
+// TestAuto: who asks for --link auto is told in a few lines what that is, and what
+// it goes without, if it does; nobody else is.
+func TestAuto(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to compare with a user without capabilities")
+	}
+	const takes, missing = "rxe: --link auto is udp: it needs no privilege", "rxe: CAP_NET_RAW is missing, so "
+	auto := []string{"--link", "auto"}
+	for _, c := range []struct {
+		name, refuse string
+		nobody       bool
+		args         []string
+		says         []string // how the lines begin
+	}{
+		{"root", "", false, auto, nil},
+		{"nobody", "", true, auto, []string{takes, missing}},
+		{"nobody, by default", "", true, nil, nil},
+		{"nobody, by name", "", true, []string{"--link", "udp"}, nil},
+		{"an old kernel", "gso gro", false, auto, []string{takes, "rxe: no UDP segmentation offload: ", "rxe: no UDP receive offload: "}},
+		{"small buffers", "rcvbuf", true, auto, []string{takes, missing, "rxe: receive buffer of 208 KiB bears 64 packets in flight, not 512; "}},
+		{"no IPv6", "ipv6", false, auto, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			as := func(cmd *exec.Cmd) *exec.Cmd {
+				cmd.Env = append(cmd.Env, refuse+"="+c.refuse)
+				if c.nobody {
+					return nobody(cmd)
+				}
+				return cmd
+			}
+			at, port := testbed.Loopback(0).String(), tcpPort(t)
+			args := append([]string{"pingpong", "rc", "-n", "20", "-p", port}, c.args...)
+			server := begin(t, nil, as(command(append(args, "--addr", at)...)))
+			serves(t, at)
+			client := begin(t, nil, as(command(append(args, "--addr", testbed.Loopback(1).String(), at)...)))
+			for _, p := range []*process{client, server} {
+				require.Zero(t, p.ends(), p.err.String())
+				lines := slices.Collect(strings.Lines(p.err.String()))
+				require.Len(t, lines, len(c.says), p.err.String())
+				for i, want := range c.says {
+					require.True(t, strings.HasPrefix(lines[i], want), "%s\nbegins otherwise than\n%s", lines[i], want)
+				}
+			}
+		})
+	}
 }
 
 // TestPacketDenied: the packet link without the capability it needs.

@@ -206,8 +206,12 @@ func (i *Info) own() []field {
 	if other.lines != nil {
 		other.text, other.lines = strings.Join(other.lines, ", "), nil
 	}
+	chosen := word("link", "%s", i.Attr.Link)
+	if i.Auto {
+		chosen.text += ", chosen by auto: " + WhyAuto(i.Attr.Link)
+	}
 	return []field{
-		word("link", "%s", i.Attr.Link),
+		chosen,
 		other,
 		word("icrc_check", "%s", i.Attr.ICRC),
 		word("netdev", "%s", i.netdev()),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/gorxe/gorxe"
 	"github.com/gorxe/gorxe/internal/hostnet"
@@ -25,6 +26,7 @@ type Host struct {
 	Ifaces []hostnet.Iface
 	Owners []hostnet.PortOwner // of UDP port 4791
 	Probe  func(gorxe.Config) (Device, error)
+	NoIPv6 func(iface string) string // why there is none, or ""; may be nil
 }
 
 // ThisHost returns the host that runs the program, as it is now.
@@ -37,7 +39,7 @@ func ThisHost() (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{Ifaces: ifaces, Owners: owners, Probe: func(c gorxe.Config) (Device, error) {
+	return &Host{Ifaces: ifaces, Owners: owners, NoIPv6: hostnet.NoIPv6, Probe: func(c gorxe.Config) (Device, error) {
 		d, err := gorxe.Probe(c)
 		if err != nil {
 			return nil, err // not a Device that is a nil *verbs.Context
@@ -55,7 +57,9 @@ type Info struct {
 
 	Addrs      []netip.Addr        // that the device owns port 4791 of
 	Owners     []hostnet.PortOwner // who has it now
+	Auto       bool                // the link was not asked for by name
 	OtherLinks []string            // that the device could have instead
+	NoIPv6     string              // why the interface has none, and what helps
 	Notes      []string            // what it does without; a sentence each
 }
 
@@ -168,6 +172,10 @@ func (h *Host) describe(cfg gorxe.Config) (i Info, err error) {
 		return i, fmt.Errorf("the device is on %s, which has gone", i.Port.NetDev)
 	}
 	i.Iface = h.Ifaces[k]
+	i.Auto = cfg.Link == gorxe.LinkAuto || cfg.Link == ""
+	if h.NoIPv6 != nil {
+		i.NoIPv6 = h.NoIPv6(i.Iface.Name)
+	}
 	i.carrier()
 	i.addrs(&cfg)
 	for _, o := range h.Owners {
@@ -209,7 +217,9 @@ func (h *Host) otherLinks(cfg *gorxe.Config, i *Info) (errs []error) {
 		other.Link = name
 		d, err := h.Probe(other)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("link %s, %s, cannot be used: %w", name, virtues[name], err))
+			if !i.known(name) {
+				errs = append(errs, fmt.Errorf("link %s, %s, cannot be used: %s", name, virtues[name], because(name, err)))
+			}
 			continue
 		}
 		i.OtherLinks = append(i.OtherLinks, name)
@@ -218,6 +228,32 @@ func (h *Host) otherLinks(cfg *gorxe.Config, i *Info) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// known reports whether the device has said itself why it has not another link,
+// or does not miss it: lo has no use for xdp.
+func (i *Info) known(link string) bool {
+	return link == gorxe.LinkXDP && i.Iface.Loopback ||
+		slices.ContainsFunc(i.Attr.Missing, func(s string) bool { return strings.Contains(s, "link "+link+" cannot be used") })
+}
+
+// because is an error of opening a link, without the names of packages.
+func because(name string, err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "gorxe: "), name+": ")
+}
+
+// hidesIDs reports whether the device's link hides the identification of packets
+// that it receives.
+func (i *Info) hidesIDs() bool {
+	return i.Attr.Link == gorxe.LinkUDP && slices.ContainsFunc(i.Addrs, netip.Addr.Is4)
+}
+
+// WhyAuto says why auto takes a link.
+func WhyAuto(link string) string {
+	if link == gorxe.LinkUDP {
+		return "it needs no privilege, and moves long messages fastest"
+	}
+	return "udp cannot be used" // and Missing says why
 }
 
 var virtues = map[string]string{
@@ -231,8 +267,8 @@ func (i *Info) note(otherLinks []error) {
 	i.Notes = slices.Clone(i.Attr.Missing)
 	add := func(format string, args ...any) { i.Notes = append(i.Notes, fmt.Sprintf(format, args...)) }
 	ifc := &i.Iface
-	if i.Attr.Link == gorxe.LinkUDP && slices.ContainsFunc(i.Addrs, netip.Addr.Is4) { // see wire.Verifier
-		add("the ICRC check of IPv4 packets is not exact because a UDP socket hides their identification, so one damaged packet in 2^22 passes rather than one in 2^32; --link packet and IPv6 check exactly")
+	if i.hidesIDs() && slices.Contains(i.OtherLinks, gorxe.LinkPacket) { // see wire.Verifier; where packet cannot be had, Missing has said so
+		add("a UDP socket hides the identification of IPv4 packets, so the ICRC check of those is bounded (one damaged packet in 2^22 passes, not one in 2^32); --link packet and IPv6 check exactly")
 	}
 	for _, err := range otherLinks {
 		add("%v", err)
@@ -246,7 +282,12 @@ func (i *Info) note(otherLinks []error) {
 			i.Port.MaxMTU, ifc.Name, ifc.MTU, i.Port.ActiveMTU, ifc.Name, jumbo)
 	}
 	for _, g := range i.GIDs {
-		if !i.usable(g) {
+		switch {
+		case i.usable(g):
+		case g.GID.Addr().Is6() && i.NoIPv6 != "":
+			what, remedy, _ := strings.Cut(i.NoIPv6, "; ")
+			add("%s, so GID %d cannot be used and IPv6 peers cannot be reached; %s", what, g.Index, remedy)
+		default:
 			add("GID %d is not an address of %s, so connections cannot be made from it; use another index, or add the address with 'ip addr add %v/64 dev %s'",
 				g.Index, ifc.Name, g.GID.Addr(), ifc.Name)
 		}

@@ -54,6 +54,15 @@ func Neighbor(int, netip.Addr) (Neigh, bool, error) { return Neigh{}, false, Err
 // Capabilities is only available on Linux.
 func Capabilities() (Caps, error) { return Caps{}, ErrNotLinux }
 
+// PacketSockets is only available on Linux.
+func PacketSockets() error { return ErrNotLinux }
+
+// InUserNamespace is false: only Linux has them.
+func InUserNamespace() bool { return false }
+
+// NoIPv6 is "": only Linux is asked.
+func NoIPv6(string) string { return "" }
+
 // PortOwners is only available on Linux.
 func PortOwners(uint16) ([]PortOwner, error) { return nil, ErrNotLinux }
 

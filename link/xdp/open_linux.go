@@ -125,13 +125,19 @@ func self() string {
 	return "PROGRAM"
 }
 
-// explain adds to an error of the kernel's for a process that has the
-// capabilities, but not where the kernel looks.
+// explain puts a refusal for a process that has the capabilities in words: they
+// do not count where the kernel looks, or something else forbids it.
 func explain(err error) error {
 	if errors.Is(err, ErrPrivilege) || !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	return fmt.Errorf("%w: %w; the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW must be those of the host (of a container, with --privileged or --cap-add), and 'sysctl kernel.unprivileged_bpf_disabled' or a security module may forbid BPF too; --link udp needs no privilege", ErrPrivilege, err)
+	var errno unix.Errno
+	errors.As(err, &errno) // and not all of err, which guesses at locked memory
+	remedy := "a security module or a sandbox (seccomp) forbids it: allow it there (for a container, --privileged)"
+	if hostnet.InUserNamespace() {
+		remedy = "this process is in a user namespace, where BPF cannot be had: run it as root of the host"
+	}
+	return fmt.Errorf("%w: the kernel refuses BPF or AF_XDP (%w) although this process has the capabilities; %s, or use --link udp, which needs no privilege", ErrPrivilege, errno, remedy)
 }
 
 // open opens the links of a device: the program first, which passes everything
