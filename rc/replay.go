@@ -1,8 +1,6 @@
 package rc
 
 import (
-	"slices"
-
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
@@ -38,16 +36,14 @@ type reply struct {
 	end     int // octets of the READ that this answer stops at
 }
 
-// replayRing holds the last max_dest_rd_atomic replies, oldest first.
+// replayRing holds the last max_dest_rd_atomic replies, oldest first. It takes
+// memory as peers make use of that: most never read.
 type replayRing struct {
 	slots []reply
 	depth int
 }
 
 func (r *replayRing) init(depth int) {
-	if cap(r.slots) < depth {
-		r.slots = make([]reply, 0, depth)
-	}
 	r.slots, r.depth = r.slots[:0], depth
 }
 
@@ -82,7 +78,7 @@ func (r *replayRing) resize(depth int) {
 	if n := len(r.slots) - depth; n > 0 {
 		r.slots = r.slots[:copy(r.slots, r.slots[n:])]
 	}
-	r.slots, r.depth = slices.Grow(r.slots, depth-len(r.slots)), depth
+	r.depth = depth
 }
 
 // repeat queues the answer of a reply again, todo packets from PSN start on.
