@@ -145,11 +145,11 @@ func TestLacks(t *testing.T) {
 		{"no packet sockets", p.A, testbed.AsTest, []string{"veth0", "auto", "packet"}, []string{
 			"udp", "packet sockets are refused (socket AF_PACKET: operation not permitted) in spite of CAP_NET_RAW, " + bounded + "run outside of what refuses them: ",
 		}},
-		{"BPF refused", p.A, testbed.AsTest, []string{"veth0", "packet", "bpf"}, []string{
-			"packet", noXDP + "missing privilege: the kernel refuses BPF or AF_XDP (operation not permitted) although this process has the capabilities; a security module or a sandbox ",
+		{"BPF refused", p.A, testbed.AsTest, []string{"veth0", "udp", "bpf"}, []string{
+			"udp", hidden, noXDP + "missing privilege: the kernel refuses BPF or AF_XDP (operation not permitted) although this process has the capabilities; a security module or a sandbox ",
 		}},
-		{"no AF_XDP", p.A, testbed.AsTest, []string{"veth0", "packet", "xdp"}, []string{
-			"packet", noXDP + "the kernel has no AF_XDP sockets (Linux 4.18, CONFIG_XDP_SOCKETS)",
+		{"no AF_XDP", p.A, testbed.AsTest, []string{"veth0", "udp", "xdp"}, []string{
+			"udp", hidden, noXDP + "the kernel has no AF_XDP sockets (Linux 4.18, CONFIG_XDP_SOCKETS)",
 		}},
 		{"no segmentation", p.A, testbed.AsTest, []string{"veth0", "packet", "gso"}, []string{
 			"packet", "no UDP segmentation offload: the kernel has no UDP_SEGMENT (Linux 4.18): protocol not available; every packet is a datagram of its own, several times slower",

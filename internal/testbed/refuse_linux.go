@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,25 +42,24 @@ func Refuse(refusals ...Refusal) error {
 		argLen       = 8
 		allow, errno = 0x7fff0000, 0x00050000
 	)
-	var prog []bpf.Instruction
+	var code []unix.SockFilter
+	ret := func(v uint32) { code = append(code, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: v}) }
+	// need skips the next n instructions unless a value is the one wanted.
+	need := func(offset, wanted uint32, n int) {
+		code = append(code,
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: uint8(n), K: wanted})
+	}
 	for _, r := range refusals {
-		n := uint8(2*len(r.Args) + 1) // instructions behind the first comparison
-		prog = append(prog, bpf.LoadAbsolute{Off: number, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: r.Call, SkipTrue: n})
+		rest := 2*len(r.Args) + 1
+		need(number, r.Call, rest)
 		for i, v := range r.Args {
-			n -= 2
-			prog = append(prog, bpf.LoadAbsolute{Off: uint32(args + argLen*i), Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: v, SkipTrue: n})
+			rest -= 2
+			need(uint32(args+argLen*i), v, rest)
 		}
-		prog = append(prog, bpf.RetConstant{Val: errno | uint32(r.Errno)})
+		ret(errno | uint32(r.Errno))
 	}
-	raw, err := bpf.Assemble(append(prog, bpf.RetConstant{Val: allow}))
-	if err != nil {
-		return fmt.Errorf("testbed: %w", err)
-	}
-	code := make([]unix.SockFilter, 0, len(raw))
-	for _, i := range raw {
-		// seccomp's loads are in the order of the machine, not of the network.
-		code = append(code, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
-	}
+	ret(allow)
 	runtime.LockOSThread() // the filter is set by the thread that gave up gaining privileges, for all
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

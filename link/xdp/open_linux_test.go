@@ -173,7 +173,7 @@ func TestPrivilege(t *testing.T) {
 		}
 	}
 	err := explain(&os.SyscallError{Syscall: "bpf", Err: syscall.EPERM})
-	if !errors.Is(err, ErrPrivilege) || !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "--cap-add") {
+	if !errors.Is(err, ErrPrivilege) || !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "--privileged") {
 		t.Error(err)
 	}
 }
