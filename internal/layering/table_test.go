@@ -94,7 +94,7 @@ var thirdParty = map[string][]string{
 	"golang.org/x/net":                        {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
 	"github.com/vishvananda/netlink":          {"internal/hostnet", "internal/testbed"},
 	"github.com/vishvananda/netns":            {"internal/hostnet", "internal/testbed"},
-	"github.com/cilium/ebpf":                  {"link/xdp"},
+	"github.com/cilium/ebpf":                  {"link/packet", "link/xdp"},
 	"github.com/google/gopacket":              {"layers", "internal/pcap", "internal/decode", "link/tap"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"internal/perf/report"},
 	"github.com/spf13/cobra":                  {"cmd/"},

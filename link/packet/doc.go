@@ -1,12 +1,15 @@
 // Package packet is a link that receives whole frames and sends by UDP socket.
 //
-//	             +--------------------- kernel ---------------------+
-//	wire ---+--->| tap: filter on port 4791 ---> ring of slots -----+---> Recv
-//	        |    |                                                  |
-//	        +--->| UDP port 4791: quiet holder, drops everything    |
-//	             |                                                  |
-//	wire <-------+ UDP segmentation <--- unconnected UDP sockets <--+---- Send
-//	             +--------------------------------------------------+
+//	             +----------------------- kernel -----------------------+
+//	wire --------+--> tap: filter on port 4791 ---> ring of slots ------+---> Recv
+//	             |         |                                            |
+//	             |    tcx program: drops what the tap has seen          |
+//	             |         | (whatever else)                            |
+//	             |    the stack, where a socket that drops everything   |
+//	             |    holds UDP port 4791                               |
+//	             |                                                      |
+//	wire <-------+--- UDP segmentation <--- unconnected UDP sockets <---+---- Send
+//	             +------------------------------------------------------+
 //
 // It sees the IP header, so its ICRC check is exact for both families, and it
 // is the link with the lowest latency. Runs that the sender's segmentation
@@ -28,6 +31,14 @@
 // socket holds port 4791 of each local address, and with it excludes every
 // other owner. It drops what it gets before it is copied; UDP_GRO is set on it
 // because the kernel would otherwise cut each super-packet up just to drop it.
+//
+// Where BPF is allowed (CAP_BPF and CAP_NET_ADMIN, Linux 6.6) a tcx program on
+// the interface drops packets before the stack has any work with them, right
+// after packet sockets on all protocols have seen them. It drops whole UDP packets for port 4791 of the link's addresses, to this station
+// and in no VLAN, and nothing else: other addresses, and with them other NICs and
+// programs, keep theirs. It is put behind the programs that the interface has
+// already; those that come later, filters of tc, and sockets on a single protocol
+// do not see what it drops. The kernel detaches it when the process ends.
 //
 // The packet socket is bound to no interface; its filter lets in frames of
 // the link's interface and of lo, because packets between two addresses of

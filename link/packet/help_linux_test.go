@@ -17,8 +17,17 @@ func TestMain(m *testing.M) {
 			fmt.Println(links[0].Info().Window, links[0].Info().Missing)
 		}
 		return err
+	}, "hold": func(args []string) error {
+		if _, err := Open(Config{Interface: args[0]}); err != nil {
+			return err
+		}
+		fmt.Print(ready)
+		select {} // until it is killed
 	}})
 }
+
+// ready is what the helper that holds a link prints when it does.
+const ready = "open"
 
 // node is a link in a host's namespace.
 type node struct {

@@ -23,6 +23,7 @@ type Link struct {
 	poll   *sys.Poller
 	rx     *receiver
 	tx     *udptx.Sender
+	drop   *dropper // nil where there is none
 	hold   *udptx.Holder
 	groups *groups
 }
@@ -45,17 +46,13 @@ func newLink(s *socket, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
 		tx.Close()
 		return nil, err
 	}
-	bare := make([]netip.Addr, len(addrs))
-	for i, a := range addrs {
-		bare[i] = a.WithZone("")
-	}
 	return &Link{
 		info: link.Info{
 			Name: "packet", Exact4: true, Exact6: true, IDs: tx.IDs(),
 			MaxSegments: tx.MaxSegments(), MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts,
 			Window: s.window, MTU: ifc.MTU, Missing: append(s.missing, tx.Missing()...),
 		},
-		poll: poll, rx: newReceiver(s, bare), tx: tx,
+		poll: poll, rx: newReceiver(s, bare(addrs)), tx: tx,
 	}, nil
 }
 
@@ -162,6 +159,7 @@ func (l *Link) leave() {
 	if !l.gate.Leave() {
 		return
 	}
+	l.drop.release()
 	l.poll.Close()
 	l.rx.close()
 	l.tx.Close()

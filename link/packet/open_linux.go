@@ -81,7 +81,33 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 		groups.links = append(groups.links, l)
 		links = append(links, l)
 	}
+	spare(groups.links, &ifc, addrs, port)
 	return links, nil
+}
+
+// spare attaches the dropper of links, now that they receive. A probe's drops
+// nothing.
+func spare(links []*Link, ifc *hostnet.Iface, addrs []netip.Addr, port uint16) {
+	addrs = bare(addrs)
+	if port != wire.Port {
+		addrs = nil
+	}
+	d, err := attachDropper(ifc.Index, addrs, len(links))
+	for _, l := range links {
+		l.drop = d
+		if err != nil {
+			l.info.Missing = append(l.info.Missing, undropped(ifc, err))
+		}
+	}
+}
+
+// bare returns addresses without their zones, as they are in packets.
+func bare(addrs []netip.Addr) []netip.Addr {
+	out := make([]netip.Addr, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.WithZone("")
+	}
+	return out
 }
 
 func loopback() (index int, err error) {

@@ -170,6 +170,9 @@ func TestProbe(t *testing.T) {
 		if _, err := Probe(Config{Interface: testbed.Iface}); err != nil {
 			t.Fatal(err)
 		}
+		if n := attached(t, p.B, testbed.Iface); n != 0 {
+			t.Errorf("a probe left %d programs", n)
+		}
 		if o, err := hostnet.PortOwners(wire.Port); err != nil || len(o) != 0 {
 			t.Errorf("a probe left %v %v", o, err)
 		}

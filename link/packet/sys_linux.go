@@ -140,12 +140,15 @@ func most(n int, try func(n int) error) (got int, why error) {
 }
 
 func privilegeError() error {
-	self, err := os.Executable()
-	if err != nil {
-		self = "PROGRAM"
-	}
 	return fmt.Errorf("%w, which packet sockets need: run as root, grant it with 'setcap cap_net_raw+ep %s', or use --link udp, which needs no privilege",
-		ErrPrivilege, self)
+		ErrPrivilege, self())
+}
+
+func self() string {
+	if s, err := os.Executable(); err == nil {
+		return s
+	}
+	return "PROGRAM"
 }
 
 // joinFanout makes the sockets a group of which one gets each frame, by the
