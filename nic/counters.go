@@ -75,7 +75,7 @@ func (t *qpTotals) named() map[string]uint64 {
 		"packet_seq_err":         c[trace.RetrySequence],
 		"implied_nak_seq_err":    c[trace.RetryImplied],
 		"local_ack_timeout_err":  c[trace.RetryTimeout],
-		"completer_retry_err":    c[trace.RetryTimeout] + c[trace.RetrySequence] + c[trace.RetryImplied],
+		"completer_retry_err":    c[trace.RetryTimeout] + c[trace.RetrySequence] + c[trace.RetryImplied] + c[trace.RetryAdaptive],
 		"ack_deffered":           s.AcksCoalesced,
 		"retry_exceeded_err":     c[trace.FailRetryExceeded],
 		"retry_rnr_exceeded_err": c[trace.FailRNRExceeded],

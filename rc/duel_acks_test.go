@@ -195,7 +195,7 @@ func (q *requests) progress(to bth.PSN) {
 	if dist(q.next, to) < 0 {
 		q.next = to
 	}
-	q.begun, q.signs, q.rnrs, q.waiting, q.since = 0, 0, 0, false, q.f.d.now
+	q.begun, q.signs, q.rnrs, q.waiting, q.gap, q.since = 0, 0, 0, false, false, q.f.d.now
 	for len(q.reads) > 0 && dist(q.reads[0].end(), to) <= 0 {
 		q.reads = q.reads[1:]
 	}
@@ -259,7 +259,17 @@ func (q *requests) restarts(p *bth.Packet) {
 	c := f.qp.Counts()
 	n := func(r trace.Reason) int { return int(c[r] - q.counted[r]) }
 	late, gaps, implied := n(trace.RetryTimeout), n(trace.RetrySequence), n(trace.RetryImplied)
+	early := n(trace.RetryAdaptive)
 	q.counted = *c
+	if early > 0 {
+		if early > 1 || p != nil || q.waiting || f.attr.Timeout == 0 || !q.gap || f.d.now < q.gapAt+1e6 {
+			f.t.Fatalf("%s sends again at %d, %d times, what a NAK asked for at %d", f.name, f.d.now, early, q.gapAt)
+		}
+		q.rewind, q.gap, q.since = true, false, f.d.now
+		if q.begun++; q.begun > int(f.attr.RetryCnt) {
+			f.t.Fatalf("%s spends its last retry early", f.name)
+		}
+	}
 	if late+gaps+implied == 0 {
 		return
 	}
@@ -275,7 +285,10 @@ func (q *requests) restarts(p *bth.Packet) {
 		f.t.Fatalf("%s restarts for nothing: %d NAKs, %d implied, %d of one loss", f.name, gaps, implied, q.signs)
 	}
 	if late > 0 {
-		q.signs, q.since = 0, f.d.now
+		q.signs, q.since, q.gap = 0, f.d.now, false
+	}
+	if gaps > 0 {
+		q.gap, q.gapAt = true, f.d.now
 	}
 	if q.begun > int(f.attr.RetryCnt) {
 		if f.d.troubles <= int(f.attr.RetryCnt) {

@@ -28,6 +28,8 @@ type requests struct {
 	rnrs    int  // RNR NAKs since progress
 	waiting bool // for what one asked for
 	until   int64
+	gap     bool  // a NAK restarted it, and it has not hurried since, nor progressed
+	gapAt   int64 // when
 	since   int64 // progress, or the first of what is in flight left
 	stopped bool  // the last response met a READ or atomic that is not answered
 	counted trace.Counts

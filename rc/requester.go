@@ -33,6 +33,10 @@ type requester struct {
 	// probing is set from an RNR NAK until progress: what was refused goes
 	// alone, for everything behind it would be refused with it.
 	probing bool
+	// hurry is set from a restart by a sequence NAK until progress or the next
+	// timeout, which comes soon: see HandleTimer.
+	hurry bool
+	rtt   rttClock
 	// restarted is set from a restart until progress: further signs of the
 	// same loss start no second one.
 	restarted bool
@@ -198,7 +202,7 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 		case verbs.WRCmpSwap, verbs.WRFetchAdd:
 			full = !q.putAtomic(b, w)
 		default:
-			full = !q.putData(b, w, i, window)
+			full = !q.putData(now, b, w, i, window)
 		}
 		if full {
 			break
@@ -246,7 +250,7 @@ func (q *QP) header(op bth.Opcode, psn bth.PSN) bth.Packet {
 
 // putData adds packet i of a SEND or WRITE. It returns false when the burst
 // has no room for it.
-func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
+func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	r := &q.req
 	off := i * q.mtu
 	n := min(q.mtu, w.Length-off)
@@ -266,6 +270,9 @@ func (q *QP) putData(b *wire.Burst, w *sqe, i, window int) bool {
 	ask := last || limited || r.unasked() >= window/ackFraction-1
 	if ask {
 		r.asked = r.next.Add(1)
+		if !r.next.Before(r.high) {
+			r.rtt.sent(now, r.next)
+		}
 	}
 	h := b.Begin(r.next, op, hdr, n)
 	if hdr == bth.BTHLen {

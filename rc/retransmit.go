@@ -14,6 +14,7 @@ import (
 func (q *QP) rewind(psn bth.PSN) {
 	r := &q.req
 	r.next = psn
+	r.rtt.stop()
 	r.find(psn)
 	for n := len(r.reads); n > 0 && !r.reads[n-1].first.Before(psn); n-- {
 		r.reads = r.reads[:n-1]
@@ -32,12 +33,19 @@ func (q *QP) rewind(psn bth.PSN) {
 const maxLeaving = int64(1e6)
 
 // armTimer starts the retransmission timer afresh. IBA 9.7.6.1.3: it fires
-// between T and 4T; here at T after the packet has left.
+// between T and 4T; here at T after the packet has left, unless a NAK has shown
+// that the peer is there and what it waits for.
 func (q *QP) armTimer(now int64) {
 	q.req.deadline = math.MaxInt64
 	if t := q.attr.Timeout; t != 0 {
 		wait := int64(timeoutUnit) << t
-		q.req.deadline = now + wait + min(wait/4, maxLeaving)
+		wait += min(wait/4, maxLeaving)
+		if soon := max(minHurry, hurryRTTs*q.req.rtt.most); soon < wait && q.req.hurry && q.req.rtt.most > 0 && q.req.retries > 0 {
+			wait = soon
+		} else {
+			q.req.hurry = false
+		}
+		q.req.deadline = now + wait
 	}
 }
 
@@ -46,7 +54,7 @@ func (q *QP) armTimer(now int64) {
 func (q *QP) progress(now int64) {
 	r := &q.req
 	r.retries, r.rnrLeft = int(q.attr.RetryCnt), int(q.attr.RNRRetry)
-	r.restarted, r.probing = false, false
+	r.restarted, r.probing, r.hurry = false, false, false
 	if r.rnrWait {
 		// Something after the packet that met an RNR NAK was acknowledged: an
 		// earlier sending of it got through.
@@ -80,7 +88,8 @@ func (q *QP) drained() {
 func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	r := &q.req
 	known := r.restarted || r.next == r.una || why == trace.RetrySequence && r.probing
-	if why != trace.RetryTimeout && known {
+	timer := why == trace.RetryTimeout || why == trace.RetryAdaptive
+	if known && !timer {
 		q.note(now, trace.DropResponse, trace.Rx, p)
 		return
 	}
@@ -90,7 +99,11 @@ func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 		return
 	}
 	r.retries--
-	r.restarted = why != trace.RetryTimeout // whatever the timeout outlived is over
+	if why == trace.RetrySequence {
+		r.rtt.refused(now)
+	}
+	r.restarted = why != trace.RetryTimeout // whatever that outlived is over
+	r.hurry = why == trace.RetrySequence
 	q.control.OnLoss(now)
 	q.rewind(r.una)
 	r.deadline = math.MaxInt64 // armed again when the first packet leaves
@@ -113,11 +126,15 @@ func (q *QP) rnr(now int64, code uint8, p *bth.Packet) {
 		r.rnrLeft--
 	}
 	q.rewind(r.una)
-	r.rnrWait, r.probing = true, true
+	r.rnrWait, r.probing, r.hurry = true, true, false
 	r.deadline = now + bth.RNRNanos(code)
 }
 
-// HandleTimer is called at or after Deadline.
+// HandleTimer is called at or after Deadline. A responder tells of a gap but once
+// (C9-114): when what it asked for is lost again, only the timeout finds out, and
+// that is a thousand times as long as a round trip. So the first time it comes
+// after a few of those, unless the retry it takes is the last. ConnectX does the
+// like under the name of adaptive retransmission.
 func (q *QP) HandleTimer(now int64) {
 	r := &q.req
 	if q.Deadline() > now {
@@ -129,7 +146,11 @@ func (q *QP) HandleTimer(now int64) {
 		r.restarted = false
 		return
 	}
-	if r.next != r.una {
+	switch {
+	case r.next == r.una:
+	case r.hurry:
+		q.restart(now, trace.RetryAdaptive, nil)
+	default:
 		q.restart(now, trace.RetryTimeout, nil)
 	}
 }

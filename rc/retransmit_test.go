@@ -388,19 +388,65 @@ func TestLossOfRepetition(t *testing.T) {
 	})
 }
 
-// The timer counts from the first packet sent again.
-func TestTimerAfterRestart(t *testing.T) {
-	rule(t, func(r *raw) {
-		r.post(1, verbs.WRSend, 4)
-		r.post(2, verbs.WRSend, 4)
-		r.sent()
-		r.now = timeout14 / 2
-		r.nak(0, bth.NAKSequence)
-		r.sent()
-		if got := r.qp.Deadline() - r.now; got != timeout14 {
-			r.t.Fatalf("the timer is %d", got)
-		}
-	})
+// What a NAK asked for is sent once more when it is not acknowledged within four
+// round trips or a millisecond, which takes a retry; after that the timer counts from
+// the first packet sent again.
+func TestAdaptive(t *testing.T) {
+	for _, rtt := range []int64{0, 3e6} {
+		rule(t, func(r *raw) {
+			r.post(1, verbs.WRSend, 4)
+			r.sent()
+			r.now = rtt
+			r.ack(0)
+			r.post(2, verbs.WRSend, 4)
+			r.post(3, verbs.WRSend, 4)
+			const all = "SEND_ONLY 1/4!, SEND_ONLY 2/4!"
+			r.wantSent(all)
+			r.now += 1000
+			r.nak(1, bth.NAKSequence)
+			r.wantSent(all)
+			for i, want := range []int64{max(1e6, 4*rtt), timeout14, timeout14} {
+				if got := r.expire(); got != want {
+					r.t.Fatalf("timer %d after %d, want %d", i, got, want)
+				}
+				r.wantSent(all)
+			}
+			if c := r.qp.Counts(); c[trace.RetryAdaptive] != 1 || c[trace.RetryTimeout] != 2 || c[trace.RetrySequence] != 1 {
+				r.t.Error(c)
+			}
+			r.ack(2)
+			r.wantDone("1 ok, 2 ok, 3 ok")
+		}, func(a *verbs.QPAttr) { a.RetryCnt = 4 })
+	}
+}
+
+// A timeout shorter than that is none but itself, and so is one after an RNR NAK,
+// after progress, or with the last retry taken.
+func TestNotAdaptive(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout uint8
+		retries uint8
+		then    func(r *raw)
+	}{
+		"short":    {1, 7, func(*raw) {}},
+		"rnr":      {14, 7, func(r *raw) { r.nak(0, bth.RNRNAK(1)); r.expire() }},
+		"progress": {14, 7, func(r *raw) { r.ack(0) }},
+		"last":     {14, 1, func(*raw) {}},
+	} {
+		rule(t, func(r *raw) {
+			r.post(1, verbs.WRSend, 4)
+			r.post(2, verbs.WRSend, 4)
+			r.sent()
+			r.nak(0, bth.NAKSequence)
+			r.sent()
+			c.then(r)
+			r.sent()
+			r.expire()
+			if n := r.qp.Counts(); n[trace.RetryAdaptive] != 0 || n[trace.RetryTimeout]+n[trace.FailRetryExceeded] == 0 {
+				r.t.Error(name, n)
+			}
+		}, func(a *verbs.QPAttr) { a.Timeout, a.RetryCnt = c.timeout, c.retries })
+	}
 }
 
 // An RNR wait is over when the packet it is for turns out to have got through.

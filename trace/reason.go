@@ -67,6 +67,7 @@ const (
 
 	RetryTimeout    // no answer within the timeout
 	RetrySequence   // NAK sequence error
+	RetryAdaptive   // what a NAK asked for was not acknowledged soon after
 	RetryImplied    // an answer passed an unanswered READ or atomic
 	RetryRNR        // peer had no receive work request
 	RetryLink       // link took fewer segments than offered; not a loss
@@ -139,6 +140,7 @@ var reasons = [NumReasons]reasonText{
 
 	RetryTimeout:    {"local_ack_timeout_err", "no answer within the timeout; packets or answers are lost, or the timeout is too short"},
 	RetrySequence:   {"packet_seq_err", "the peer missed a packet and asked for it"},
+	RetryAdaptive:   {"roce_adp_retrans", "what the peer asked for was sent again and not acknowledged, so it was sent once more, ahead of the timeout"},
 	RetryImplied:    {"implied_nak_seq_err", "an answer passed an unanswered READ or atomic, so its response was lost"},
 	RetryRNR:        {"rnr_nak_retry_err", "the peer had no receive work request yet"},
 	RetryLink:       {"link_short_send", "the link took fewer packets than offered; they follow"},

@@ -54,7 +54,7 @@ func TestIsDrop(t *testing.T) {
 // TestNames: the names under which rxe and mlx5 count the same things.
 func TestNames(t *testing.T) {
 	for r, want := range map[Reason]string{
-		RetryTimeout: "local_ack_timeout_err", RetrySequence: "packet_seq_err", RetryImplied: "implied_nak_seq_err", RetryRNR: "rnr_nak_retry_err",
+		RetryTimeout: "local_ack_timeout_err", RetrySequence: "packet_seq_err", RetryAdaptive: "roce_adp_retrans", RetryImplied: "implied_nak_seq_err", RetryRNR: "rnr_nak_retry_err",
 		NoteDuplicate: "duplicate_request", NoteRNRNAK: "send_rnr_err", NoteSequenceNAK: "rcvd_gap", DropNoRecv: "out_of_buffer",
 		DropOutOfOrder: "out_of_sequence", FailRetryExceeded: "retry_exceeded_err", FailRNRExceeded: "retry_rnr_exceeded_err",
 		FailRemoteAccess: "req_remote_access_errors", FailInvalidReq: "req_remote_invalid_request", FailAccess: "resp_remote_access_errors",

@@ -123,8 +123,8 @@ var faults = []fault{
 	}}},
 	{"nothing waits after an RNR NAK", "B21, IBA 9.7.5.2.8", []edit{{
 		"rc/retransmit.go",
-		"r.rnrWait, r.probing = true, true",
-		"r.rnrWait, r.probing = false, true",
+		"r.rnrWait, r.probing, r.hurry = true, true, false",
+		"r.rnrWait, r.probing, r.hurry = false, true, false",
 	}}},
 	{"rnr_retry 7 means seven", "B22", []edit{{
 		"rc/retransmit.go",
