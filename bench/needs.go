@@ -40,7 +40,7 @@ func needs() []need {
 		{name: "RC SEND 2 B, waiting blocked", of: "blocked_lat.p50", against: []string{"qperf_udp_lat"}, words: "qperf udp_lat", ratio: 1.2, atMost: true},
 		{name: "RC SEND 64 B in lists, million/s", of: "rate_64.millions", words: "", ratio: 4},
 		{name: "RC WRITE 64 KiB over 1000 of 10000 QPs", of: "many_qps", against: []string{"write_64k"}, words: "one QP", ratio: 0.85},
-		{name: "RC WRITE 64 KiB, 1 % of segments lost", of: "write_loss", against: []string{"write_64k"}, words: "lossless x (1-p)/(1-p+pW), W 64", ratio: 0.8, scale: lossFloor},
+		{name: "RC WRITE 64 KiB, 1 % of segments lost", of: "write_loss", against: []string{"write_lossless"}, words: "lossless x (1-p)/(1-p+pW), W 64", ratio: 0.8, scale: lossFloor},
 		{name: "RC WRITE 1 MiB, both ends on one core", of: "write_pinned", against: []string{"tcp_pinned"}, words: "iperf3 TCP likewise", ratio: 0.8},
 		{name: "allocations a packet, RC WRITE 64 KiB", of: "write_64k.allocs", words: "", ratio: 0.001, atMost: true},
 	}

@@ -38,6 +38,7 @@ func programs(o *options) []program {
 		ours("write_64k", job{Op: "write", Size: 64 * kib, Window: 16}),
 		ucx("ucx_put_64k", o.d, "ucp_put_bw", 64*kib, ""),
 		ours("many_qps", job{Op: "write", Size: 64 * kib, Window: 16, QPs: 10000, Active: 1000}),
+		ours("write_lossless", job{Op: "write", Size: 64 * kib, Window: 4}),
 		ours("write_loss", job{Op: "write", Size: 64 * kib, Window: 4, Faults: "rx drop 1%"}),
 		ours("send_1m", job{Op: "send", Size: mib}),
 		ours("read_1m", job{Op: "read", Size: mib}),

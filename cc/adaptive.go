@@ -1,10 +1,10 @@
 package cc
 
 // minWindow is where Adaptive stops halving: what any receive buffer takes.
-const minWindow = 16
+const minWindow = 32
 
 // Adaptive is a Controller whose window halves with each loss event and grows
-// again by an eighth for each windowful acknowledged, between 16 packets and a
+// again by an eighth for each windowful acknowledged, between 32 packets and a
 // maximum, at which it starts. What it reacts to is mostly the receive buffer
 // of a peer that is smaller than this host's; and under go-back-N, where a
 // loss costs everything in flight behind it, a smaller window wastes less on a

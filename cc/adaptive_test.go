@@ -7,7 +7,7 @@ func TestAdaptive(t *testing.T) {
 	if a.Window(0) != 512 {
 		t.Fatal("does not start at its limit")
 	}
-	for _, want := range []int{256, 128, 64, 32, 16, 16, 16} {
+	for _, want := range []int{256, 128, 64, 32, 32, 32} {
 		a.OnLoss(0)
 		if got := a.Window(0); got != want {
 			t.Fatalf("after a loss: %d, want %d", got, want)
@@ -25,7 +25,7 @@ func TestAdaptive(t *testing.T) {
 			t.Fatal("does not come back")
 		}
 	}
-	// An eighth for each windowful: 512 needs some 8*(512-16) packets.
+	// An eighth for each windowful: 512 needs some 8*(512-32) packets.
 	if acked < 3000 || acked > 5000 {
 		t.Errorf("came back after %d packets", acked)
 	}
