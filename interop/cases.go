@@ -21,6 +21,7 @@ const (
 const (
 	linkPacket    = "packet"
 	linkUDP       = "udp"
+	linkXDP       = "xdp"
 	linkReference = "reference"
 )
 
@@ -81,7 +82,7 @@ func (c *Case) counted() bool { return c.Kind == "silent" || c.Kind == "late" }
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
-	links    = []string{linkPacket, linkUDP}
+	links    = []string{linkPacket, linkUDP, linkXDP}
 	families = []int{4, 6}
 	suites   = []string{rig.Bookworm, rig.Trixie}
 )
@@ -99,8 +100,23 @@ func allCases(reference bool) []Case {
 	return append(out, perfCases()...)
 }
 
+// over returns the cases with their link replaced by another: each once, without
+// those whose packets are made by hand.
+func over(link string, cases []Case) []Case {
+	var out []Case
+	seen := map[string]bool{}
+	for _, c := range cases {
+		c.Link = link
+		if name := c.Name(); !c.byHand() && !seen[name] {
+			seen[name] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // verbsCases are procedures on verbs with the path MTU that suits them for
-// each family; all run in both roles over both links.
+// each family; all run in both roles over every link.
 var verbsCases = []struct {
 	kind       string
 	mtu4, mtu6 int // 0: not over this family

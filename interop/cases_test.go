@@ -51,7 +51,7 @@ func TestMatrixIsComplete(t *testing.T) {
 	}
 	for _, size := range []string{"1", "2", "1023", "4096", "65536", "1048576"} {
 		for _, mtu := range []string{"256", "1024", "4096"} {
-			for _, rest := range []string{"client/packet", "client/udp", "server/packet", "server/udp"} {
+			for _, rest := range []string{"client/packet", "client/udp", "client/xdp", "server/packet", "server/udp", "server/xdp"} {
 				for _, v := range []string{"v4", "v6"} {
 					if name := "pingpong/rc/size" + size + "/" + v + "/mtu" + mtu + "/" + rest; !have[name] {
 						t.Errorf("%s is missing", name)
@@ -113,7 +113,7 @@ func TestPairsOfTheTables(t *testing.T) {
 				}
 			}
 		}
-		if want := wanted(name); len(values[4]) != want[0] || len(values[5]) != want[1] || len(values[6]) != want[2] || len(values[0])*len(values[1])*len(values[2])*len(values[3]) != 16 {
+		if want := wanted(name); len(values[4]) != want[0] || len(values[5]) != want[1] || len(values[6]) != want[2] || len(values[0])*len(values[1])*len(values[2])*len(values[3]) != 24 {
 			t.Errorf("%s has values %v", name, values)
 		}
 	}
@@ -209,24 +209,60 @@ func TestDraw(t *testing.T) {
 		}
 		return out
 	}
+	isXDP := func(c Case) bool { return c.Link == linkXDP }
+	others := slices.DeleteFunc(slices.Clone(all), isXDP)
 	a, b := draw(all, smokeShare, 1), draw(all, smokeShare, 2)
-	if len(kinds(a)) != len(kinds(all)) {
-		t.Errorf("%d kinds of %d", len(kinds(a)), len(kinds(all)))
+	groups := map[string]int{}
+	for _, c := range a {
+		if isXDP(c) {
+			groups[c.Group]++
+		}
 	}
-	if len(a) < len(all)/smokeShare || len(a) > len(all)/5 {
-		t.Errorf("%d cases of %d", len(a), len(all))
+	if fmt.Sprint(groups) != "map[faults:1 multicast:1 perf:1 pingpong:1 trouble:1 verbs:1]" {
+		t.Errorf("over xdp: %v", groups)
 	}
 	if slices.Equal(names(a), names(b)) || !slices.Equal(names(a), names(draw(all, smokeShare, 1))) {
 		t.Error("what is drawn does not depend on the seed alone")
 	}
-	drawn := map[string]bool{}
+	a = slices.DeleteFunc(a, isXDP)
+	if len(kinds(a)) != len(kinds(all)) {
+		t.Errorf("%d kinds of %d", len(kinds(a)), len(kinds(all)))
+	}
+	if len(a) < len(others)/smokeShare || len(a) > len(others)/5 {
+		t.Errorf("%d cases of %d", len(a), len(others))
+	}
+	drawn, xdp := map[string]bool{}, map[string]bool{}
 	for seed := range uint64(300) {
-		for _, n := range names(draw(all, smokeShare, seed)) {
-			drawn[n] = true
+		for _, c := range draw(all, smokeShare, seed) {
+			if isXDP(c) {
+				xdp[c.Name()] = true
+			} else {
+				drawn[c.Name()] = true
+			}
 		}
 	}
-	if len(drawn) != len(all) {
-		t.Errorf("in 300 draws %d of %d cases came up", len(drawn), len(all))
+	if len(drawn) != len(others) || len(xdp) < 300 {
+		t.Errorf("in 300 draws %d of %d cases came up, and %d over xdp", len(drawn), len(others), len(xdp))
+	}
+}
+
+// Over another link there is each case once, but for those made by hand.
+func TestOver(t *testing.T) {
+	all := allCases(false)
+	want := map[string]bool{}
+	for _, c := range all {
+		if !c.byHand() {
+			want[strings.Replace(c.Name(), "/"+c.Link+"/", "/xdp/", 1)] = true
+		}
+	}
+	for _, c := range over(linkXDP, all) {
+		if !want[c.Name()] || c.Link != linkXDP {
+			t.Errorf("%s is too much", c.Name())
+		}
+		delete(want, c.Name())
+	}
+	for name := range want {
+		t.Errorf("%s is missing", name)
 	}
 }
 

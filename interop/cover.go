@@ -1,6 +1,9 @@
 package main
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"strings"
+)
 
 // cover chooses rows of a table whose columns have so many values each, such
 // that every pair of values of two columns that some possible row holds is in
@@ -75,13 +78,20 @@ func pairs(row []int) []pair {
 	return out
 }
 
+// overXDP begins the names that draw gives to the groups over xdp.
+const overXDP = "xdp: "
+
 // draw chooses about one in so many of the cases of each kind, one at least, by
-// a seed; they keep their order.
+// a seed; they keep their order. Over xdp, which is the same but for the link, it
+// is one of each group.
 func draw(cases []Case, one, seed uint64) []Case {
 	kinds := map[string][]int{}
 	var order []string
 	for i := range cases {
 		k := cases[i].Group + "/" + cases[i].Kind
+		if cases[i].Link == linkXDP {
+			k = overXDP + cases[i].Group
+		}
 		if kinds[k] == nil {
 			order = append(order, k)
 		}
@@ -91,7 +101,11 @@ func draw(cases []Case, one, seed uint64) []Case {
 	drawn := make([]bool, len(cases))
 	for _, k := range order {
 		all := kinds[k]
-		for _, i := range rng.Perm(len(all))[:(len(all)+int(one)-1)/int(one)] {
+		n := (len(all) + int(one) - 1) / int(one)
+		if strings.HasPrefix(k, overXDP) {
+			n = 1
+		}
+		for _, i := range rng.Perm(len(all))[:n] {
 			drawn[all[i]] = true
 		}
 	}

@@ -67,7 +67,8 @@ func (r *runner) guestConnects(ctx context.Context, c *Case, d *duet) (string, e
 	if gerr != nil {
 		p.kill()
 	}
-	err = errors.Join(d.said("the guest's client", out, gerr), d.said("our server", p.out.String(), p.wait()))
+	perr := p.wait() // before its output is read
+	err = errors.Join(d.said("the guest's client", out, gerr), d.said("our server", p.out.String(), perr))
 	return d.note(p.out.String()), err
 }
 

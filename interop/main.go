@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,12 +25,12 @@ import (
 // config is what the flags say.
 type config struct {
 	smoke, list, keep, reference, serial bool
-	run, suite, json, pcap               string
+	run, suite, link, json, pcap         string
 	seed                                 uint64
 	inside                               string // set for the second start, inside the bridge's namespace
 }
 
-// smokeShare is how many cases the smoke form draws one of.
+// smokeShare is how many cases the smoke form draws one of; see draw.
 const smokeShare = 10
 
 func main() {
@@ -40,6 +41,7 @@ func main() {
 	flag.BoolVar(&c.smoke, "smoke", false, "a tenth of the cases, drawn by the seed: some of each kind")
 	flag.Uint64Var(&c.seed, "seed", 0, "what the smoke form draws by (default: the commit)")
 	flag.StringVar(&c.suite, "suite", "", "only cases against the guest of this suite: bookworm or trixie")
+	flag.StringVar(&c.link, "link", "", "every case over this link of ours, whatever the table says: packet, udp or xdp")
 	flag.BoolVar(&c.serial, "serial", false, "one guest after the other, not both at the same time")
 	flag.StringVar(&c.run, "run", "", "only cases whose name matches this regular `expression`")
 	flag.BoolVar(&c.list, "list", false, "print the names of the cases")
@@ -66,9 +68,15 @@ func (c *config) cases() ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-run: %w", err)
 	}
+	if c.link != "" && (c.reference || !slices.Contains(links, c.link)) {
+		return nil, fmt.Errorf("-link %s: our side has the links %s, and none with -reference", c.link, strings.Join(links, ", "))
+	}
 	all := allCases(c.reference)
 	if c.smoke {
 		all = draw(all, smokeShare, c.seed)
+	}
+	if c.link != "" {
+		all = over(c.link, all)
 	}
 	var out []Case
 	for _, k := range all {
