@@ -34,9 +34,10 @@
 //
 // Where BPF is allowed (CAP_BPF and CAP_NET_ADMIN, Linux 6.6) a tcx program on
 // the interface drops packets before the stack has any work with them, right
-// after packet sockets on all protocols have seen them. It drops whole UDP packets for port 4791 of the link's addresses, to this station
-// and in no VLAN, and nothing else: other addresses, and with them other NICs and
-// programs, keep theirs. It is put behind the programs that the interface has
+// after packet sockets on all protocols have seen them. It drops whole UDP
+// packets for port 4791 of the link's addresses, to this station and in no VLAN,
+// and nothing else: other addresses, and with them other NICs and programs, keep
+// theirs. It is put behind the programs that the interface has
 // already; those that come later, filters of tc, and sockets on a single protocol
 // do not see what it drops. The kernel detaches it when the process ends.
 //

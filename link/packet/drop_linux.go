@@ -54,11 +54,11 @@ func (d *dropper) release() {
 
 // undropped says what a link does without when there is no dropper.
 func undropped(ifc *hostnet.Iface, why error) string {
-	todo := fmt.Sprintf("it takes the capabilities CAP_BPF and CAP_NET_ADMIN: run as root, or grant them with 'setcap cap_bpf,cap_net_admin,cap_net_raw+ep %s'", self())
+	todo := fmt.Sprintf("run as root, or grant it CAP_BPF and CAP_NET_ADMIN too, with 'setcap cap_bpf,cap_net_admin,cap_net_raw+ep %s'", self())
 	if errors.Is(why, ebpf.ErrNotSupported) {
-		todo = "Linux 6.6 has it"
+		todo = "Linux 6.6 has them"
 	}
-	return fmt.Sprintf("each packet also goes through the stack, as far as the UDP socket that holds the port, which takes time: no tcx program on %s that drops it before, because of: %v; %s", ifc.Name, why, todo)
+	return fmt.Sprintf("no tcx program on %s: %v; each packet also goes through the stack, as far as the UDP socket that holds the port, which takes time; %s", ifc.Name, why, todo)
 }
 
 // Offsets into struct __sk_buff and the verdicts. Linux uapi/linux/bpf.h.

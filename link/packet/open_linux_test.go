@@ -98,11 +98,15 @@ func TestOnlyNetRaw(t *testing.T) {
 		}
 		return out
 	}
-	if out := open("lo"); strings.Contains(out, "ring") || strings.Contains(out, "rmem_max") {
-		t.Errorf("the ring's memory needs no other: %s", out)
+	out := open("lo")
+	if strings.Contains(out, "ring:") || strings.Contains(out, "rmem_max") {
+		t.Errorf("the ring's memory needs no other capability: %s", out)
 	}
-	out := open("lo", "without ring")
-	if !strings.Contains(out, "no receive ring, because the kernel refuses it") {
+	if !strings.Contains(out, "no tcx program on lo: ") || !strings.Contains(out, "CAP_BPF and CAP_NET_ADMIN") {
+		t.Error(out)
+	}
+	out = open("lo", "without ring")
+	if !strings.Contains(out, "no receive ring: the kernel refuses it") {
 		t.Error(out)
 	}
 	b, err := os.ReadFile("/proc/sys/net/core/rmem_max")
@@ -147,7 +151,7 @@ func TestClose(t *testing.T) {
 func TestInfo(t *testing.T) {
 	p := testbed.NewPair(t, 4200)
 	i := openOne(t, p.A, testbed.Iface).Info()
-	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 126 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
+	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 183 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
 		t.Errorf("%+v", i)
 	}
 }

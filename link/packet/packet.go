@@ -24,7 +24,7 @@ type Config struct {
 	// Shards; a run that the kernel merged goes where its first packet goes.
 	Shards int
 
-	// RcvBuf is the receive buffer of each link in octets; 0 means 8 MiB. It
+	// RcvBuf is the receive buffer of each link in octets; 0 means 16 MiB. It
 	// is memory that the kernel sets apart, in slots of 68 KiB: a frame takes
 	// one however short it is. Where the kernel has no such memory it is the
 	// limit of a queue (SO_RCVBUF); beyond net.core.rmem_max that takes
@@ -36,9 +36,9 @@ type Config struct {
 
 // Limits and defaults.
 const (
-	maxGroups     = 256     // multicast groups; each is two instructions of a filter
-	maxShards     = 16      // the shard bits of a queue pair number
-	defaultRcvBuf = 8 << 20 // octets; see Config
+	maxGroups     = 256      // multicast groups; each is two instructions of a filter
+	maxShards     = 16       // the shard bits of a queue pair number
+	defaultRcvBuf = 16 << 20 // octets; see Config
 
 	// Of the ring. Seven slots are 119 pages, and the kernel's memory comes in
 	// powers of two.

@@ -109,13 +109,13 @@ func (s *socket) makeRoom(cfg *Config) error {
 		return err
 	})
 	if got > 0 {
-		s.window = inFlight(s.ring.Slots())
+		s.window = inFlight(s.ring.Slots() * 3 / 4) // the others are for ACKs and what other peers send
 		if got < want {
-			s.missing = append(s.missing, fmt.Sprintf("the receive ring has %d slots instead of %d and bears %d packets in flight, because the kernel has no memory for more: %v; a smaller receive buffer, or fewer shards, leave it some", s.ring.Slots(), want*blockSlots, s.window, err))
+			s.missing = append(s.missing, fmt.Sprintf("a short receive ring, %d slots instead of %d: the kernel has no memory for more: %v; it bears %d packets in flight, and what comes beyond is lost; free some memory, or use fewer shards", s.ring.Slots(), want*blockSlots, err, s.window))
 		}
 		return nil
 	}
-	s.missing = append(s.missing, fmt.Sprintf("no receive ring, because the kernel refuses it: %v; packets are received by system calls, which is slower and a look at an empty link costs one; Linux with CONFIG_PACKET_MMAP and some MiB of free memory has it", err))
+	s.missing = append(s.missing, fmt.Sprintf("no receive ring: the kernel refuses it: %v; packets are received by system calls, and a look at an empty link costs one; free some MiB of memory, or use a kernel with CONFIG_PACKET_MMAP", err))
 	if _, err := sys.SetReceiveBuffer(s.fd, cfg.RcvBuf); err != nil {
 		return err
 	}
