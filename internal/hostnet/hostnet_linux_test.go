@@ -189,3 +189,31 @@ func TestPortOwners(t *testing.T) {
 		}
 	})
 }
+
+// TestXDPFeatures: what the kernel says of drivers that are known here.
+func TestXDPFeatures(t *testing.T) {
+	p := testbed.NewPair(t, 1500)
+	p.A.Do(func() {
+		of := func(index int) hostnet.XDPFeatures {
+			f, err := hostnet.XDP(index)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.ZCPieces = 0 // of no meaning without zero copy
+			return f
+		}
+		lo := of(p.A.Index("lo"))
+		if !lo.Known {
+			t.Skip("needs the generic netlink family netdev (Linux 6.3)")
+		}
+		if want := (hostnet.XDPFeatures{Known: true}); lo != want {
+			t.Errorf("lo: %+v", lo)
+		}
+		if f, want := of(p.A.Index(testbed.Iface)), (hostnet.XDPFeatures{Known: true, Native: true, Pieces: true}); f != want {
+			t.Errorf("veth: %+v", f)
+		}
+		if _, err := hostnet.XDP(1 << 20); err == nil || !strings.Contains(err.Error(), "interface 1048576") {
+			t.Errorf("an interface that is not there: %v", err)
+		}
+	})
+}

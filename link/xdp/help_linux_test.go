@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			return err
 		},
 		"hold": func(args []string) error {
-			if _, err := Open(Config{Interface: args[0]}); err != nil {
+			if _, err := Open(Config{Interface: args[0], Generic: args[1] == "generic"}); err != nil {
 				return err
 			}
 			fmt.Println("open")

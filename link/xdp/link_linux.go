@@ -15,12 +15,14 @@ import (
 
 // device is what the links of one Open share.
 type device struct {
-	ifc    hostnet.Iface
-	addrs  []netip.Addr // link-local ones with their zone
-	native bool         // the program runs in the driver
-	sg     bool         // sockets take packets in several pieces
-	mtu    int          // octets of the largest IP packet
-	chunks int          // of a queue, for arriving packets
+	ifc     hostnet.Iface
+	addrs   []netip.Addr // link-local ones with their zone
+	native  bool         // the program runs in the driver
+	sg      bool         // sockets take packets in several pieces
+	mtu     int          // octets of the largest IP packet
+	driver  hostnet.XDPFeatures
+	refused error // why the driver refuses zero copy, which it has
+	chunks  int   // of a queue, for arriving packets
 
 	prog   *program
 	hops   *hops

@@ -161,6 +161,10 @@ func open(cfg *Config) (links []link.Link, err error) {
 		return nil, err
 	}
 	d.native = native
+	if d.driver, err = hostnet.XDP(d.ifc.Index); err != nil {
+		d.prog.close()
+		return nil, err
+	}
 	if d.hops, err = newHops(&d.ifc); err != nil {
 		d.prog.close()
 		return nil, err
@@ -274,33 +278,62 @@ func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
 	}
 	l.tx = newSender(d, l.socks[0], d.chunks*sys.ChunkLen, stack)
 	l.info = d.info(stack)
-	l.info.Missing = d.missing(generic, l.socks[0].ZeroCopy(), stack)
+	l.info.Missing = append(d.missing(generic, l.socks[0].ZeroCopy()), stack.Missing()...)
 	return l, nil
 }
 
-// bind binds a socket to a queue, with all that the kernel and the driver can
-// do: packets in several pieces (Linux 6.6), and zero copy, which a driver is
-// asked for unless it is bypassed.
-func (d *device) bind(x *sys.XSK, queue int) error {
-	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
-	if !d.native {
-		flags |= unix.XDP_COPY
+// room is how long a packet may be, from its IP header on, that comes in one
+// piece.
+const room = sys.RxRoom - wire.EthernetLen - wire.VLANLen
+
+// ways returns the flags to bind a socket with, the best first: packets in several
+// pieces where the interface has longer ones than a piece takes (generic mode makes
+// pieces of shorter ones too), then zero copy. A driver that has said what it can
+// do is not asked for more; of an older kernel one is asked for both.
+func (d *device) ways() (flags []uint16) {
+	const base = unix.XDP_USE_NEED_WAKEUP
+	f := &d.driver
+	pieces := d.prog.frags && (!d.native || d.ifc.MTU > room && (f.Pieces || !f.Known))
+	for _, sg := range []uint16{unix.XDP_USE_SG, 0} {
+		if sg != 0 && !pieces {
+			continue
+		}
+		switch {
+		case !d.native:
+		case !f.Known:
+			flags = append(flags, base|sg) // zero copy, or else not
+		case f.ZeroCopy && (sg == 0 || f.ZCPieces != 1):
+			flags = append(flags, base|sg|unix.XDP_ZEROCOPY)
+		}
+		flags = append(flags, base|sg|unix.XDP_COPY)
 	}
-	d.sg, d.mtu = false, min(d.ifc.MTU, sys.RxRoom-wire.EthernetLen-wire.VLANLen)
-	if d.prog.frags && (!d.native || d.ifc.MTU > d.mtu) {
-		err := bindQueue(x, d.ifc.Index, queue, flags|unix.XDP_USE_SG)
+	return flags
+}
+
+// bind binds a socket to a queue, in the best way that kernel and driver have.
+func (d *device) bind(x *sys.XSK, queue int) (err error) {
+	for _, flags := range d.ways() {
+		err = bindQueue(x, d.ifc.Index, queue, flags)
 		if err == nil {
-			d.sg, d.mtu = true, d.ifc.MTU
+			d.bound(flags)
 			return nil
 		}
-		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
-			return d.bindError(queue, err)
+		if flags&unix.XDP_ZEROCOPY != 0 {
+			d.refused = err
+		}
+		if errors.Is(err, unix.EBUSY) {
+			break
 		}
 	}
-	if err := bindQueue(x, d.ifc.Index, queue, flags); err != nil {
-		return d.bindError(queue, err)
+	return d.bindError(queue, err)
+}
+
+// bound notes what a socket that was bound with flags receives.
+func (d *device) bound(flags uint16) {
+	d.sg, d.mtu = flags&unix.XDP_USE_SG != 0, d.ifc.MTU
+	if !d.sg {
+		d.mtu = min(d.mtu, room)
 	}
-	return nil
 }
 
 // bindQueue binds a socket. The kernel gives a queue back some time after the
@@ -339,17 +372,30 @@ func (d *device) info(stack *udptx.Sender) link.Info {
 }
 
 // missing says what a link does without.
-func (d *device) missing(generic error, zeroCopy bool, stack *udptx.Sender) (out []string) {
+func (d *device) missing(generic error, zeroCopy bool) (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	name, f := d.ifc.Name, &d.driver
 	switch {
+	case generic != nil && f.Known && !f.Native:
+		add("the driver of %s has no XDP, so the program runs behind it (generic mode), when the kernel has made its own packet of each; a driver with XDP is faster, and --link packet needs none", name)
 	case generic != nil:
-		out = append(out, fmt.Sprintf("the XDP program runs in generic mode, after the kernel has made its own packet of each, because the driver of %s does not take it: %v; a driver with XDP is faster, and --link packet needs none", d.ifc.Name, generic))
+		add("the driver of %s refuses the XDP program (%v; 'dmesg' may tell why: most take none with an MTU above their page, or need more queues), so it runs behind it (generic mode), when the kernel has made its own packet of each; a smaller MTU, or more queues by 'ethtool -L %[1]s', help", name, generic)
 	case !d.native:
-		out = append(out, "the XDP program runs in generic mode because the configuration asks for it (Generic); the driver's own is faster")
-	case !zeroCopy:
-		out = append(out, fmt.Sprintf("the driver of %s has no zero copy for AF_XDP, so the kernel copies each packet; --link udp is faster then", d.ifc.Name))
+		add("the XDP program runs in generic mode because the configuration asks for it (Generic); the driver's own is faster")
+	case zeroCopy:
+	case d.refused != nil:
+		add("the driver of %s has zero copy for AF_XDP but refuses it (%v; 'dmesg' may tell why), so the kernel copies each packet, which is slower", name, d.refused)
+	case f.ZeroCopy && d.sg:
+		add("the driver of %s has zero copy for AF_XDP only for packets in one piece, so with an MTU of %d the kernel copies each; 'ip link set %[1]s mtu %[3]d', which allows a path MTU of 2048, gives zero copy", name, d.ifc.MTU, room)
+	default:
+		add("the driver of %s has no zero copy for AF_XDP, so the kernel copies each packet; --link udp is faster then", name)
 	}
 	if d.mtu < d.ifc.MTU {
-		out = append(out, fmt.Sprintf("packets longer than %d octets cannot be received, although %s has an MTU of %d: AF_XDP takes packets in several pieces since Linux 6.6", d.mtu, d.ifc.Name, d.ifc.MTU))
+		why := "AF_XDP takes packets in several pieces since Linux 6.6"
+		if d.native && f.Known && !f.Pieces {
+			why = "its driver gives XDP no packets in several pieces"
+		}
+		add("packets longer than %d octets cannot be received, although %s has an MTU of %d: %s; 'ip link set %[2]s mtu %[1]d' makes that the limit for all", d.mtu, name, d.ifc.MTU, why)
 	}
-	return append(out, stack.Missing()...)
+	return out
 }
