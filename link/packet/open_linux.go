@@ -22,7 +22,8 @@ func Open(cfg Config) ([]link.Link, error) {
 }
 
 // Probe describes the links that Open would return, without the port: it needs
-// nobody to let go of it, and receives nothing.
+// nobody to let go of it, and receives nothing. For a moment the interface has
+// a tcx program that drops nothing.
 func Probe(cfg Config) (link.Info, error) {
 	cfg.Shards = 1
 	links, err := open(cfg, 0) // any port that is free
