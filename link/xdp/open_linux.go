@@ -286,6 +286,10 @@ func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
 // piece.
 const room = sys.RxRoom - wire.EthernetLen - wire.VLANLen
 
+// singleMTU is an MTU for a path MTU of 2048 whose packets come in one piece from
+// any driver: some put more before a packet than the kernel does (virtio_net).
+const singleMTU = 2200
+
 // ways returns the flags to bind a socket with, the best first: packets in several
 // pieces where the interface has longer ones than a piece takes (generic mode makes
 // pieces of shorter ones too), then zero copy. A driver that has said what it can
@@ -384,9 +388,9 @@ func (d *device) missing(generic error, zeroCopy bool) (out []string) {
 		add("the XDP program runs in generic mode because the configuration asks for it (Generic); the driver's own is faster")
 	case zeroCopy:
 	case d.refused != nil:
-		add("the driver of %s has zero copy for AF_XDP but refuses it (%v; 'dmesg' may tell why), so the kernel copies each packet, which is slower", name, d.refused)
+		add("the driver of %s has zero copy for AF_XDP but refuses it (%v), so the kernel copies each packet, which is slower; 'dmesg' may tell why, and a smaller MTU may help", name, d.refused)
 	case f.ZeroCopy && d.sg:
-		add("the driver of %s has zero copy for AF_XDP only for packets in one piece, so with an MTU of %d the kernel copies each; 'ip link set %[1]s mtu %[3]d', which allows a path MTU of 2048, gives zero copy", name, d.ifc.MTU, room)
+		add("the driver of %s has zero copy for AF_XDP only for packets in one piece, so with an MTU of %d the kernel copies each; 'ip link set %[1]s mtu %[3]d', which allows a path MTU of 2048, gives zero copy", name, d.ifc.MTU, singleMTU)
 	default:
 		add("the driver of %s has no zero copy for AF_XDP, so the kernel copies each packet; --link udp is faster then", name)
 	}

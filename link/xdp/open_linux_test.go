@@ -197,10 +197,10 @@ func TestDrivers(t *testing.T) {
 		{"zero copy", known(true, true, true, 1), true, 1500, []uint16{zc, cp}, zc, true, nil, nil, nil},
 		{"zero copy in pieces", known(true, true, true, 8), true, 9000, []uint16{sg | zc, sg | cp, zc, cp}, sg | zc, true, nil, nil, nil},
 		{"zero copy, but not in pieces", known(true, true, true, 1), true, 4200, []uint16{sg | cp, zc, cp}, sg | cp, false, nil, nil, []string{
-			"the driver of eth9 has zero copy for AF_XDP only for packets in one piece, so with an MTU of 4200 the kernel copies each; 'ip link set eth9 mtu 3822', ",
+			"the driver of eth9 has zero copy for AF_XDP only for packets in one piece, so with an MTU of 4200 the kernel copies each; 'ip link set eth9 mtu 2200', ",
 		}},
 		{"zero copy refused", known(true, true, true, 1), true, 1500, []uint16{zc, cp}, cp, false, refusal, nil, []string{
-			"the driver of eth9 has zero copy for AF_XDP but refuses it (bind: cannot allocate memory; 'dmesg' may tell why), so the kernel copies each packet, ",
+			"the driver of eth9 has zero copy for AF_XDP but refuses it (bind: cannot allocate memory), so the kernel copies each packet, which is slower; ",
 		}},
 		{"no zero copy", known(true, true, false, 1), true, 1500, []uint16{cp}, cp, false, nil, nil, []string{"the driver of eth9 has no zero copy for AF_XDP, so the kernel copies each packet; "}},
 		{"no pieces", known(true, false, true, 1), true, 9000, []uint16{zc, cp}, zc, true, nil, nil, []string{
