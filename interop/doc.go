@@ -3,10 +3,11 @@
 // namespaces on the same bridge, and runs a list of cases in both roles, those of
 // the two guests at the same time:
 //
-//	go run ./interop             every case (needs root; 25 minutes on a busy machine)
-//	go run ./interop -smoke      a tenth of each kind, drawn by -seed (default: the commit), in CI
+//	go run ./interop             every case (needs root; 18 minutes, more on a busy machine)
+//	go run ./interop -smoke      a tenth of each kind and a few over xdp, drawn by -seed (default: the commit), in CI
 //	go run ./interop -list       what there is
 //	go run ./interop -run 'perf/send_bw/UC.*udp'
+//	go run ./interop -link xdp   every case over one link
 //	go run ./interop -reference  the kernel against itself: what it does where we should do the same
 //
 // A case is named GROUP/KIND[/FORM]/vFAMILY/mtuN/ROLE/LINK/SUITE. The groups:
@@ -30,8 +31,8 @@
 // the rest, every other case against the other suite. For everything else the
 // product is too large: a table for each kind holds every pair of values (cover).
 //
-// A role is ours: as client we connect and are the requester. Link packet runs
-// as root, link udp as uid 65534 without any capability. After each case the
+// A role is ours: as client we connect and are the requester. Links packet and
+// xdp run as root, link udp as uid 65534 without any capability. After each case the
 // guest's counters of errors must not have moved, faults aside. Progress is a
 // line for each case; one that failed says which queues on the way lost packets.
 // -json writes it all for programs, and the exit status is

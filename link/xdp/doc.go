@@ -50,6 +50,19 @@
 // device's hash, not by queue pair, so with several shards many are handed from
 // one to another; a device can be told better with its flow steering.
 //
+// # Drivers
+//
+// The kernel tells what a driver can do (Linux 6.3), and sockets ask for that:
+// zero copy where it is, for packets in several pieces only if the driver has it
+// for those, else copies of them. Info().Missing says what there is not.
+//
+//	driver                    sockets                             longest packet
+//	zero copy, MTU <= 3822    zero copy                           the MTU
+//	zero copy in pieces       zero copy                           the MTU
+//	XDP, pieces               copied                              the MTU
+//	XDP, no pieces            zero copy or copied                 3822
+//	none, or it refuses       generic mode: copied, in pieces     the MTU
+//
 // Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.9; packets of more
 // than 3840 octets need Linux 6.6. Linux only; elsewhere Open says so.
 package xdp
