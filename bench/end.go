@@ -16,19 +16,20 @@ import (
 
 // job is what one end does, in a process of its own.
 type job struct {
-	Op      string // write, send, read: bandwidth; send_lat, write_lat: latency
-	Size    int    // octets of a message
-	Region  int    // octets that the messages cycle through (one message)
-	Window  int    // messages outstanding (4)
-	List    int    // messages in a list of requests (1)
-	QPs     int    // connections (1)
-	Active  int    // of them, those with traffic, in turn (all)
-	Both    bool   // both ends send
-	Blocked bool   // wait without polling
-	MTU     int    // of the interface (9000)
-	Link    string // (udp)
-	Faults  string // at the end that takes
-	Pinned  bool   // both ends on one processor
+	Op      string        // write, send, read: bandwidth; send_lat, write_lat: latency
+	Size    int           // octets of a message
+	Region  int           // octets that the messages cycle through (one message)
+	Window  int           // messages outstanding (4)
+	List    int           // messages in a list of requests (1)
+	QPs     int           // connections (1)
+	Active  int           // of them, those with traffic, in turn (all)
+	Both    bool          // both ends send
+	Blocked bool          // wait without polling
+	Think   time.Duration // what the client does nothing for before each round trip
+	MTU     int           // of the interface (9000)
+	Link    string        // (udp)
+	Faults  string        // at the end that takes
+	Pinned  bool          // both ends on one processor
 
 	// What the program adds.
 	Server    bool

@@ -49,9 +49,13 @@ func (e *end) pingpong() (samples, error) {
 			if n > 0 {
 				trips = append(trips, now.Sub(last))
 			}
-			if last = now; over {
+			if over {
 				return halves(trips)
 			}
+			if e.Think > 0 {
+				time.Sleep(e.Think)
+			}
+			last = time.Now()
 			over = now.Sub(start) > e.Time || len(trips) == cap(trips)
 		}
 		if err := e.postRecv(0); err != nil {

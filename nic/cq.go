@@ -21,10 +21,12 @@ type cq struct {
 	mu      sync.Mutex    // guards ring and lost when shared
 	lost    bool          // overflown
 
-	waiters atomic.Int32
-	token   chan struct{} // wakes a waiter
-	gone    chan struct{} // closed when destroyed
-	users   int           // queue pairs, twice when they use it for both; under NIC.mu
+	waiters   atomic.Int32
+	plain     atomic.Int32          // of them, those for any completion, not only a solicited one
+	attending atomic.Pointer[shard] // where one of them sleeps in the link
+	token     chan struct{}         // wakes a waiter
+	gone      chan struct{}         // closed when destroyed
+	users     int                   // queue pairs, twice when they use it for both; under NIC.mu
 }
 
 // notify wakes one waiter, who wakes the next.
@@ -33,12 +35,40 @@ func (c *cq) notify() {
 	case c.token <- struct{}{}:
 	default:
 	}
+	if s := c.attending.Load(); s != nil && s.bg.asleep.Load() {
+		s.link.Wake()
+	}
 }
 
-// leave ends a wait. A token means that there was something, and not
-// necessarily for this waiter: the others look too.
-func (c *cq) leave() {
-	if c.waiters.Add(-1) > 0 {
+// destroyed reports whether the queue is gone.
+func (c *cq) destroyed() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// enter begins a wait for any completion, or a solicited one.
+func (c *cq) enter(solicited bool) {
+	c.waiters.Add(1)
+	if !solicited {
+		c.plain.Add(1)
+	}
+}
+
+// leave ends one. What woke this waiter may not be all there is, and the queue
+// does not notify of the rest: the others look too.
+func (c *cq) leave(q *verbs.CompQueue, solicited bool) {
+	if !solicited {
+		c.plain.Add(-1)
+	}
+	if c.waiters.Add(-1) == 0 {
+		return
+	}
+	q.Arm(c.plain.Load() == 0)
+	if !q.Empty() {
 		c.notify()
 	}
 }
@@ -121,5 +151,10 @@ func (n *NIC) destroyCQ(h verbs.Handle) error {
 	}
 	n.cqs.release(c.slot)
 	close(c.gone)
+	for i, s := range n.shards {
+		if c.feeders.Load()>>i&1 != 0 {
+			s.wake() // a waiter may sleep there
+		}
+	}
 	return nil
 }

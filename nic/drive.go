@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,13 +32,18 @@ const (
 //	napping ------------> stepping ---------------> asleep in the link
 //	   ^                    |   ^                       |
 //	   +---- callers step --+   +-- packet, deadline, --+
-//	                                wake
+//	         or a waiter            wake
+//	         sleeps in the link
 type background struct {
 	caller   atomic.Int64 // when a caller last came to step: its lease
 	deadline atomic.Int64 // what the last step returned
 	until    atomic.Int64 // when the sleep ends by itself
 	asleep   atomic.Bool
 	alarm    chan struct{} // ends a nap, or the next one
+
+	driven   atomic.Bool  // a waiter steps, and sleeps in the link; see sleep.go
+	bed      sync.Mutex   // of who sleeps in the link
+	sleepers atomic.Int32 // waiters that others must wake
 }
 
 func (b *background) init() {
@@ -109,10 +115,7 @@ func (s *shard) wake() {
 	if s.bg.asleep.Load() {
 		s.link.Wake()
 	}
-	select {
-	case s.bg.alarm <- struct{}{}:
-	default:
-	}
+	s.rouse()
 }
 
 // run is the background goroutine. It leaves the shard to callers as long as one
@@ -125,7 +128,7 @@ func (s *shard) run() {
 	left := false            // something was, while this goroutine stepped
 	for s.n.end.Load() == nil {
 		now := s.n.cfg.Clock()
-		if !left && now-s.bg.caller.Load() < lease {
+		if !left && (s.bg.driven.Load() || now-s.bg.caller.Load() < lease) {
 			nap.longer(now)
 			continue
 		}
@@ -150,7 +153,7 @@ func (s *shard) run() {
 		case d <= now || left || now-active < spin:
 			s.n.yield()
 		default:
-			if err := s.sleep(d); err != nil {
+			if err := s.sleep(d, nil); err != nil {
 				if errors.Is(err, link.ErrClosed) {
 					return
 				}
@@ -158,23 +161,6 @@ func (s *shard) run() {
 			}
 		}
 	}
-}
-
-// sleep waits in the link until deadline, holding no lock. Having said that it
-// is asleep it looks once more for what was left before somebody could see it.
-func (s *shard) sleep(deadline int64) error {
-	b := &s.bg
-	b.until.Store(deadline)
-	b.asleep.Store(true)
-	defer b.asleep.Store(false)
-	if s.pending() || b.deadline.Load() < deadline || s.n.end.Load() != nil {
-		return nil
-	}
-	wait := time.Duration(-1)
-	if deadline != never {
-		wait = time.Duration(max(0, deadline-s.n.cfg.Clock()))
-	}
-	return s.link.Wait(wait)
 }
 
 // nap is how the background stays out of its callers' way: they step the
@@ -187,7 +173,11 @@ type nap struct {
 
 // longer naps, twice as long as the last time.
 func (p *nap) longer(now int64) {
-	p.length = min(max(2*p.length, p.s.n.cfg.Lease), maxNap)
+	most := maxNap
+	if p.s.bg.driven.Load() {
+		most = maxDriven
+	}
+	p.length = min(max(2*p.length, p.s.n.cfg.Lease), most)
 	d := p.length
 	if left := time.Duration(p.s.bg.deadline.Load() - now); left > 0 {
 		d = min(d, max(left, p.s.n.cfg.Lease))

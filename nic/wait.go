@@ -2,6 +2,7 @@ package nic
 
 import (
 	"context"
+	"math/bits"
 
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -42,8 +43,8 @@ func (n *NIC) progress(c *cq) (moved bool) {
 }
 
 // WaitCQ returns nil when the queue may have completions, or the error of ctx
-// or of the device. It polls for Config.Spin, then leaves the shards to the
-// background and sleeps.
+// or of the device. It polls for Config.Spin, then sleeps in the link, or leaves
+// the shards to whoever does and is woken.
 func (n *NIC) WaitCQ(ctx context.Context, h verbs.Handle, q *verbs.CompQueue, solicited bool) error {
 	c := n.cqs.get(h)
 	if c == nil {
@@ -55,17 +56,27 @@ func (n *NIC) WaitCQ(ctx context.Context, h verbs.Handle, q *verbs.CompQueue, so
 	if n.spin(ctx, c, q) {
 		return nil
 	}
-	c.waiters.Add(1)
-	defer c.leave()
+	c.enter(solicited)
+	defer c.leave(q, solicited)
 	q.Arm(solicited)
 	if !q.Empty() {
 		return nil
 	}
 	feeders := c.feeders.Load()
-	for i := 0; feeders != 0 && !n.cfg.Manual; i, feeders = i+1, feeders>>1 {
-		if feeders&1 != 0 {
-			n.shards[i].kick()
+	if bits.OnesCount32(feeders) == 1 && n.shards[bits.TrailingZeros32(feeders)].attend(ctx, c) {
+		switch {
+		case n.end.Load() != nil:
+			return n.Err()
+		case c.destroyed():
+			return noObject("completion queue", h)
 		}
+		return ctx.Err()
+	}
+	for f := feeders; f != 0 && !n.cfg.Manual; f &= f - 1 {
+		s := n.shards[bits.TrailingZeros32(f)]
+		s.bg.sleepers.Add(1)
+		defer s.bg.sleepers.Add(-1)
+		s.kick()
 	}
 	select {
 	case <-c.token:

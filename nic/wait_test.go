@@ -17,21 +17,81 @@ import (
 	"github.com/gorxe/gorxe/verbs"
 )
 
-// bubble runs f in a synctest bubble with two connected nodes; rules are the
-// faults of the first one's link.
+// bubble runs f in a synctest bubble with two connected nodes, whose waiters are
+// woken by the background, and then such as look after the shard themselves; rules
+// are the faults of the first one's link.
 func bubble(t *testing.T, rules string, f func(t *testing.T, a, b *node, qa, qb *verbs.QP)) {
-	synctest.Test(t, func(t *testing.T) {
-		as, bs, err := mem.Pair(mem.Config{}, mem.Config{})
-		require.NoError(t, err)
-		if rules != "" {
-			as = fault.WrapAll(as, fault.Config{Rules: fault.MustParse(rules), Seed: 1})
+	for name, lease := range map[string]time.Duration{"woken": 0, "attending": DefaultSpin} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				as, bs, err := mem.Pair(mem.Config{}, mem.Config{})
+				require.NoError(t, err)
+				if rules != "" {
+					as = fault.WrapAll(as, fault.Config{Rules: fault.MustParse(rules), Seed: 1})
+				}
+				leased := func(c *Config) { c.Lease = lease }
+				a, b := open(t, as, there, leased), open(t, bs, here, leased)
+				defer a.close()
+				defer b.close()
+				qa, qb := a.newQP(a.cq), b.newQP(b.cq)
+				connect(t, a, b, qa, qb)
+				f(t, a, b, qa, qb)
+			})
+		})
+	}
+}
+
+// TestWakesSleeper: a waiter that sleeps, or many on as many queues, is woken by a
+// packet, by what another thread's step completes, and after its fellows have left;
+// time that passes in the link counts.
+func TestWakesSleeper(t *testing.T) {
+	bubble(t, "", func(t *testing.T, a, b *node, qa, qb *verbs.QP) {
+		other := b.newCQ(verbs.CQConfig{})
+		self, self2 := b.newQP(other), b.newQP(b.cq)
+		connect(t, b, b, self, self2)
+		far, near := a.newQP(a.cq), b.newQP(other)
+		connect(t, a, b, far, near)
+		got := make(chan string, 2)
+		sleeper := func(name string, cq *verbs.CQ) {
+			go func() {
+				var wc [1]verbs.WC
+				_, err := cq.Wait(t.Context(), wc[:])
+				if err == nil {
+					err = wc[0].Err()
+				}
+				if err != nil {
+					name = err.Error()
+				}
+				got <- name
+			}()
+			synctest.Wait()
 		}
-		a, b := open(t, as, there, nil), open(t, bs, here, nil)
-		defer a.close()
-		defer b.close()
-		qa, qb := a.newQP(a.cq), b.newQP(b.cq)
-		connect(t, a, b, qa, qb)
-		f(t, a, b, qa, qb)
+		room := verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 64)}}
+		send := verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{b.mr.SGE(64, 8)}}
+		theirs := verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{a.mr.SGE(64, 8)}}
+		prompt := func(want string, f func()) {
+			t.Helper()
+			start := time.Now()
+			f()
+			require.Equal(t, want, <-got)
+			require.Less(t, time.Since(start), 2*DefaultSpin, want)
+		}
+		for range 3 {
+			for _, q := range []*verbs.QP{qb, self2, near} {
+				recv(t, q, room)
+			}
+			time.Sleep(time.Second)
+			sleeper("first", b.cq)
+			sleeper("second", other)
+			time.Sleep(time.Second)
+			prompt("first", func() { post(t, self, send) }) // who posts steps
+			time.Sleep(time.Second)
+			prompt("second", func() { post(t, far, theirs) })
+			sleeper("first", b.cq)
+			sleeper("second", other)
+			prompt("second", func() { recv(t, near, room); post(t, far, theirs) })
+			prompt("first", func() { post(t, qa, theirs) })
+		}
 	})
 }
 
@@ -126,11 +186,11 @@ func TestManyWaiters(t *testing.T) {
 		for range waiters / 2 {
 			post(t, qa, writeTo(a, b, 10))
 		}
-		synctest.Wait()
+		time.Sleep(3 * maxNap) // the other end may be napping
 		require.Len(t, got, waiters/2)
 		wr := writeTo(a, b, 10)
 		post(t, qa, wr, wr, wr, wr)
-		synctest.Wait()
+		time.Sleep(3 * maxNap)
 		require.Len(t, got, waiters)
 	})
 }
