@@ -90,6 +90,13 @@ func (j *job) run() error {
 	if err != nil {
 		return err
 	}
+	if op := j.floors(); op != nil {
+		got, err := j.floor(conn, op)
+		if err != nil || j.Server {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(got)
+	}
 	e := &end{job: *j, talk: talk{json.NewEncoder(conn), json.NewDecoder(conn)}}
 	got, err := e.work(conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
 	conn.Close()
