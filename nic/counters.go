@@ -108,6 +108,7 @@ func (t *qpTotals) named() map[string]uint64 {
 //	rcvd_pkts, rcvd_bytes  packets proven and admitted to a queue pair
 //	tx_bursts, tx_sends    super-packets, and the Send calls that took them
 //	rx_datagrams           super-packets or packets that the link gave
+//	shard_busy             times that a program found somebody else at its shard
 //	hairpin_pkts           packets from this device to itself
 //	send_err               packets that the system refused
 //	link_downed            errors of the link other than that it is full
@@ -119,6 +120,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	}
 	var t qpTotals
 	var d shardStats
+	var busy uint64
 	var l link.Stats
 	named := map[string]uint64{}
 	for _, s := range n.shards {
@@ -131,6 +133,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 			}
 		}
 		d.add(&s.stats)
+		busy += s.bg.met.Load()
 		if r, ok := s.link.(link.StatsReader); ok {
 			addLink(&l, r.Stats())
 		}
@@ -141,7 +144,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	maps.Copy(m, named)
 	for k, v := range map[string]uint64{
 		"sent_pkts": d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
-		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin,
+		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin, "shard_busy": busy,
 		"send_err": d.sendErr, "link_downed": d.linkDown,
 		"link_rx_packets": l.RxPackets, "link_rx_bytes": l.RxBytes, "link_tx_packets": l.TxPackets, "link_tx_bytes": l.TxBytes,
 		"link_rx_dropped": l.RxDropped, "link_rx_invalid": l.RxInvalid, "link_tx_errors": l.TxErrors, "link_tx_short": l.TxShort,

@@ -41,6 +41,8 @@ type background struct {
 	asleep   atomic.Bool
 	alarm    chan struct{} // ends a nap, or the next one
 
+	met atomic.Uint64 // how often a caller found somebody stepping
+
 	driven   atomic.Bool  // a waiter steps, and sleeps in the link; see sleep.go
 	bed      sync.Mutex   // of who sleeps in the link
 	sleepers atomic.Int32 // waiters that others must wake
@@ -64,6 +66,7 @@ func (s *shard) drive(by stepper) (moved bool) {
 		now := s.n.cfg.Clock()
 		s.bg.caller.Store(now)
 		if !s.mu.TryLock() {
+			s.bg.met.Add(1)
 			return moved
 		}
 		before := s.stats.moved()
