@@ -15,7 +15,7 @@ import (
 // begins with a word that says whose the slot is, so that looking for a frame
 // is a load. Linux Documentation/networking/packet_mmap.rst.
 //
-//	   kernel fills              Next               GiveBack
+//	   kernel fills              Take               GiveBack
 //	free ---------> has arrived ------> lent out ------------> free
 //
 // One goroutine at a time may use it, but Close anyone, once.
@@ -81,18 +81,23 @@ func (r *PacketRing) Idle() bool {
 	return r.held == 0 && atomic.LoadUint32(r.owner(r.next))&unix.TP_STATUS_USER == 0
 }
 
-// Next lends out the slot of the next frame, a tpacket2_hdr and what its fields
-// point to, until GiveBack; nil when there is none.
-func (r *PacketRing) Next() []byte {
+// Peek returns the slot of the next frame, a tpacket2_hdr and what its fields
+// point to; nil when there is none.
+func (r *PacketRing) Peek() []byte {
 	if r.held == len(r.slots) || atomic.LoadUint32(r.owner(r.next))&unix.TP_STATUS_USER == 0 {
 		return nil
 	}
-	s := r.slots[r.next]
+	return r.slots[r.next]
+}
+
+// Take lends that slot out until GiveBack.
+//
+// Preconditions: Peek() != nil.
+func (r *PacketRing) Take() {
 	if r.next++; r.next == len(r.slots) {
 		r.next = 0
 	}
 	r.held++
-	return s
 }
 
 // GiveBack gives the kernel all slots that are lent out.

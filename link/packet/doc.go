@@ -1,7 +1,7 @@
 // Package packet is a link that receives whole frames and sends by UDP socket.
 //
 //	             +----------------------- kernel -----------------------+
-//	wire --------+--> tap: filter on port 4791 ---> ring of slots ------+---> Recv
+//	wire --------+--> tap: filter on port 4791 ---> rings of slots -----+---> Recv
 //	             |         |                                            |
 //	             |    tcx program: drops what the tap has seen          |
 //	             |         | (whatever else)                            |
@@ -15,17 +15,20 @@
 // is the link with the lowest latency. Runs that the sender's segmentation
 // offload made, or that the receiver's GRO merged, arrive in one piece with
 // their segment size in the virtio header (PACKET_VNET_HDR). Sending is the
-// same as that of link/udp: nothing is gained by building frames.
+// same as that of link/udp: what is sent passes the host's firewall and IPsec
+// policies like anybody's.
 //
-// Frames arrive in a ring of slots that this process sees (TPACKET_V2), so
+// Frames arrive in rings of slots that this process sees (TPACKET_V2), so
 // receiving takes no system call, and a look at an empty link is a few loads.
-// What Recv gives lies in the ring; the next Recv gives the slots back. A slot
-// holds a run of 64 KiB or one short packet, so a burst of frames beyond their
-// number is lost: packets from a network that nobody has merged need as many
-// slots as are in flight. More slots bear more and are slower, since each is
-// used in turn and none stays in the processor's cache. (TPACKET_V3 packs frames,
-// and shows them only when a block of them is full or a millisecond is over.)
-// Where the kernel refuses the ring, frames are received by recvmmsg.
+// What Recv gives lies in a ring; the next Recv gives the slots back. The kernel
+// uses the slots in turn, so what a ring holds altogether should stay in the
+// processor's cache, and a frame takes a slot however short it is. So there are two
+// packet sockets: one for frames with a single packet, with hundreds of slots of 4
+// KiB, and one for runs, with some of 68 KiB, enough for as many packets. Frames are
+// taken in the order of their time stamps. What finds no slot is lost and counted.
+// (TPACKET_V3 packs frames, and shows them only when a block of them is full or a
+// millisecond is over.) Where the kernel refuses the rings, frames are received by
+// recvmmsg.
 //
 // The stack must not answer for a port that nobody seems to have, so a UDP
 // socket holds port 4791 of each local address, and with it excludes every
@@ -41,10 +44,10 @@
 // already; those that come later, filters of tc, and sockets on a single protocol
 // do not see what it drops. The kernel detaches it when the process ends.
 //
-// The packet socket is bound to no interface; its filter lets in frames of
+// The packet sockets are bound to no interface; their filter lets in frames of
 // the link's interface and of lo, because packets between two addresses of
-// one host travel over lo whatever interface has the addresses. It also
-// outlives the interface going down. Frames that another station or another
+// one host travel over lo whatever interface has the addresses. They also
+// outlive the interface going down. Frames that another station or another
 // VLAN is meant to get, and the echo of what this host sends, do not pass.
 //
 // # Multicast

@@ -46,13 +46,33 @@ var (
 	drop   = program{bpf.RetConstant{}}
 )
 
+// length is which frames a packet socket takes.
+type length int
+
+const (
+	anyLength length = iota
+	short            // what fits in a short slot
+	long             // the others
+)
+
+// filter goes on for frames of the length, and drops others.
+func (l length) filter() program {
+	switch l {
+	case short:
+		return check(bpf.LoadExtension{Num: bpf.ExtLen}, bpf.JumpLessOrEqual, shortFrame)
+	case long:
+		return check(bpf.LoadExtension{Num: bpf.ExtLen}, bpf.JumpGreaterThan, shortFrame)
+	}
+	return nil
+}
+
 // acceptFilter lets in RoCEv2 frames that arrive on one of two interfaces,
 // given by index, for this station: not the echo of what was sent, and
 // neither other stations' nor other VLANs' frames. A tag is expected only
 // with VLAN 0 (priority); the kernel has usually moved it out of the frame.
 // Frames for one of the groups pass too, from iface only, and there also what
-// this host sends to them.
-func acceptFilter(iface, lo int, groups map[netip.Addr]member) program {
+// this host sends to them. Of all these it takes those of one length.
+func acceptFilter(of length, iface, lo int, groups map[netip.Addr]member) program {
 	arrived := program{
 		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(iface), SkipTrue: 2},
@@ -65,6 +85,7 @@ func acceptFilter(iface, lo int, groups map[netip.Addr]member) program {
 	}
 	grouped := groupFilter(iface != lo, groups)
 	return join(
+		of.filter(),
 		arrived,
 		program{
 			bpf.LoadExtension{Num: bpf.ExtType},

@@ -19,15 +19,28 @@ const (
 	gsoECN   = 0x80 // flag on another type
 )
 
-// The header that begins a slot of the receive ring, tpacket2_hdr in the host's
+// The header that begins a slot of a receive ring, tpacket2_hdr in the host's
 // byte order. Linux uapi/linux/if_packet.h.
 const (
 	slotHeader  = 32
 	slotSnapLen = 8  // octets of the frame in the slot
 	slotMAC     = 12 // where it begins; its virtio header is right before
+	slotSec     = 16 // when it came
+	slotNsec    = 20
 )
 
-// parseSlot fills d from a slot of the receive ring, as parseMessage does.
+// earlier reports whether the frame in slot a came before that in b.
+//
+// Preconditions: len(a) >= slotHeader, len(b) >= slotHeader.
+func earlier(a, b []byte) bool {
+	sa, sb := binary.NativeEndian.Uint32(a[slotSec:]), binary.NativeEndian.Uint32(b[slotSec:])
+	if sa != sb {
+		return int32(sa-sb) < 0
+	}
+	return binary.NativeEndian.Uint32(a[slotNsec:]) < binary.NativeEndian.Uint32(b[slotNsec:])
+}
+
+// parseSlot fills d from a slot of a receive ring, as parseMessage does.
 //
 //gorxe:hot
 func parseSlot(slot []byte, d *wire.Datagram) trace.Reason {

@@ -62,7 +62,7 @@ func TestParseMessage(t *testing.T) {
 
 // inSlot puts a message into a slot of the ring as the kernel does.
 func inSlot(msg []byte, mac, snapLen int) []byte {
-	s := make([]byte, mac-vnetLen, ringSlot)
+	s := make([]byte, mac-vnetLen, longSlot)
 	binary.NativeEndian.PutUint32(s[slotSnapLen:], uint32(snapLen))
 	binary.NativeEndian.PutUint16(s[slotMAC:], uint16(mac))
 	return append(s, msg...)
@@ -84,7 +84,7 @@ func TestParseSlot(t *testing.T) {
 		{"no room for the virtio header", inSlot(msg, slotHeader+vnetLen, n)[1:], trace.DropShort},
 		{"begins beyond the slot", inSlot(msg, 82, 0)[:60], trace.DropShort},
 		{"no header", make([]byte, slotHeader-1), trace.DropShort},
-		{"empty", make([]byte, ringSlot), trace.DropShort},
+		{"empty", make([]byte, longSlot), trace.DropShort},
 	} {
 		var d wire.Datagram
 		if r := parseSlot(c.slot, &d); r != c.want {
@@ -126,4 +126,21 @@ func FuzzParseSlot(f *testing.F) {
 			t.Fatalf("%+v", d)
 		}
 	})
+}
+
+func TestEarlier(t *testing.T) {
+	at := func(sec, nsec uint32) []byte {
+		s := make([]byte, slotHeader)
+		binary.NativeEndian.PutUint32(s[slotSec:], sec)
+		binary.NativeEndian.PutUint32(s[slotNsec:], nsec)
+		return s
+	}
+	in := [][]byte{at(1<<32-1, 5), at(0, 0), at(0, 1), at(0, 999999999), at(1, 0), at(1, 7)} // the seconds wrap in 2106
+	for i, a := range in {
+		for j, b := range in {
+			if got := earlier(a, b); got != (i < j) {
+				t.Errorf("%d before %d: %v", i, j, got)
+			}
+		}
+	}
 }

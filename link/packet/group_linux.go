@@ -134,21 +134,24 @@ func leaveAll(open []*Link) {
 // apply tells the kernel what the packet sockets take.
 func (gs *groups) apply(open []*Link) error {
 	if len(gs.links) > 1 && len(open) > 0 {
-		if err := sys.Attach(open[0].rx.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(gs.members)); err != nil {
-			return err
+		for _, t := range open[0].rx.in {
+			if err := sys.Attach(t.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(gs.members)); err != nil {
+				return err
+			}
 		}
 	}
-	accept := acceptFilter(gs.iface, gs.lo, gs.members)
+	// What this host sends to a group is seen only as it leaves.
+	ignore := 1
+	if len(gs.members) > 0 && gs.iface != gs.lo {
+		ignore = 0
+	}
 	for _, l := range open {
-		if err := sys.AttachFilter(l.rx.fd, accept); err != nil {
-			return err
+		for _, t := range l.rx.in {
+			if err := sys.AttachFilter(t.fd, acceptFilter(t.of, gs.iface, gs.lo, gs.members)); err != nil {
+				return err
+			}
+			_ = unix.SetsockoptInt(t.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, ignore) // Linux 4.20; before it they are always seen
 		}
-		// What this host sends to a group is seen only as it leaves.
-		ignore := 1
-		if len(gs.members) > 0 && gs.iface != gs.lo {
-			ignore = 0
-		}
-		_ = unix.SetsockoptInt(l.rx.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, ignore) // Linux 4.20; before it they are always seen
 	}
 	return nil
 }

@@ -233,7 +233,7 @@ func TestGroupLimits(t *testing.T) {
 	for i := range maxGroups {
 		full[netip.AddrFrom4([4]byte{239, 9, byte(i >> 8), byte(i)})] = member{link: 1}
 	}
-	if err := sys.Attach(ls[0].rx.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(full)); err != nil {
+	if err := sys.Attach(ls[0].rx.in[0].fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(full)); err != nil {
 		t.Error(err)
 	}
 	for _, l := range ls {
@@ -255,7 +255,7 @@ func TestGroupLimits(t *testing.T) {
 	l.groups.iface = l.groups.lo
 	joinGroup(t, group4, l)
 	leaveGroup(t, group4, l)
-	if err := sys.AttachFilter(l.rx.fd, acceptFilter(l.groups.iface, l.groups.lo, full)); err != nil {
+	if err := sys.AttachFilter(l.rx.in[1].fd, acceptFilter(long, l.groups.iface, l.groups.lo, full)); err != nil {
 		t.Error(err)
 	}
 	none := l.groups.members

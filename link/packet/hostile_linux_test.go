@@ -119,9 +119,12 @@ func TestDownAndUp(t *testing.T) {
 			t.Errorf("Recv while down: %d %v", n, err)
 		}
 		// Nothing may be pending now, or Wait would spin.
-		fds := []unix.PollFd{{Fd: int32(b.rx.fd), Events: unix.POLLIN}}
+		var fds []unix.PollFd
+		for _, in := range b.rx.in {
+			fds = append(fds, unix.PollFd{Fd: int32(in.fd), Events: unix.POLLIN})
+		}
 		if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
-			t.Errorf("poll while down: %#x %v", fds[0].Revents, err)
+			t.Errorf("poll while down: %+v %v", fds, err)
 		}
 		if err := b.Wait(time.Millisecond); err != nil {
 			t.Errorf("Wait while down: %v", err)

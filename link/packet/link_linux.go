@@ -14,7 +14,7 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// Link is one shard's packet socket and its sending sockets. It is a
+// Link is one shard's packet sockets and its sending sockets. It is a
 // link.Link, link.StatsReader, link.PortResolver and link.GroupJoiner.
 type Link struct {
 	info   link.Info
@@ -35,13 +35,17 @@ var (
 	_ link.GroupJoiner  = (*Link)(nil)
 )
 
-// newLink makes a link of a packet socket, which it owns unless it fails.
-func newLink(s *socket, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
+// newLink makes a link of an inlet, which it owns unless it fails.
+func newLink(in inlet, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
 	tx, err := udptx.New(udptx.Config{Addrs: addrs})
 	if err != nil {
 		return nil, err
 	}
-	poll, err := sys.NewPoller([]int{s.fd})
+	var fds []int
+	for _, t := range in {
+		fds = append(fds, t.fd)
+	}
+	poll, err := sys.NewPoller(fds)
 	if err != nil {
 		tx.Close()
 		return nil, err
@@ -50,9 +54,9 @@ func newLink(s *socket, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
 		info: link.Info{
 			Name: "packet", Exact4: true, Exact6: true, IDs: tx.IDs(),
 			MaxSegments: tx.MaxSegments(), MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts,
-			Window: s.window, MTU: ifc.MTU, Missing: append(s.missing, tx.Missing()...),
+			MTU: ifc.MTU, Missing: tx.Missing(),
 		},
-		poll: poll, rx: newReceiver(s, bare(addrs)), tx: tx,
+		poll: poll, rx: newReceiver(in, bare(addrs)), tx: tx,
 	}, nil
 }
 
@@ -66,11 +70,11 @@ func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 	if len(ds) == 0 {
 		return 0, nil
 	}
-	if l.rx.ring != nil { // which takes no descriptor, so there is no gate
+	if l.rx.rings != nil { // which takes no descriptor, so there is no gate
 		if l.closed.Load() {
 			return 0, link.ErrClosed
 		}
-		if l.rx.ring.Idle() {
+		if l.rx.rings.idle() {
 			return 0, nil
 		}
 		return l.rx.look(ds), nil

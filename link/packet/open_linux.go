@@ -3,6 +3,7 @@ package packet
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link"
@@ -56,28 +57,29 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	socks, err := openSockets(&cfg, acceptFilter(ifc.Index, lo, nil))
+	ins, window, missing, err := openInlets(&cfg, func(of length) program { return acceptFilter(of, ifc.Index, lo, nil) })
 	if err != nil {
 		return nil, err
 	}
-	hold, err := udptx.HoldPort(addrs, port, len(socks), true)
+	hold, err := udptx.HoldPort(addrs, port, len(ins), true)
 	if err != nil {
-		closeAll(socks)
+		closeAll(ins)
 		return nil, err
 	}
 	groups := &groups{iface: ifc.Index, lo: lo, members: make(map[netip.Addr]member)}
-	for i, s := range socks {
-		l, err := newLink(s, &ifc, addrs)
+	for i, in := range ins {
+		l, err := newLink(in, &ifc, addrs)
 		if err != nil {
 			for _, l := range links {
 				_ = l.Close()
 			}
-			closeAll(socks[i:])
-			for range socks[i:] {
+			closeAll(ins[i:])
+			for range ins[i:] {
 				hold.Release()
 			}
 			return nil, err
 		}
+		l.info.Window, l.info.Missing = window, slices.Concat(missing, l.info.Missing)
 		l.hold, l.groups = hold, groups
 		groups.links = append(groups.links, l)
 		links = append(links, l)

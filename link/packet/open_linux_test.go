@@ -151,7 +151,7 @@ func TestClose(t *testing.T) {
 func TestInfo(t *testing.T) {
 	p := testbed.NewPair(t, 4200)
 	i := openOne(t, p.A, testbed.Iface).Info()
-	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 183 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
+	if i.Name != "packet" || !i.Exact4 || !i.Exact6 || i.MTU != 4200 || i.Window != 405 || i.IDs != wire.IDCount || i.MaxSegments < 64 || i.MaxBytes == 0 {
 		t.Errorf("%+v", i)
 	}
 }

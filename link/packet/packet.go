@@ -24,11 +24,11 @@ type Config struct {
 	// Shards; a run that the kernel merged goes where its first packet goes.
 	Shards int
 
-	// RcvBuf is the receive buffer of each link in octets; 0 means 16 MiB. It
-	// is memory that the kernel sets apart, in slots of 68 KiB: a frame takes
-	// one however short it is. Where the kernel has no such memory it is the
-	// limit of a queue (SO_RCVBUF); beyond net.core.rmem_max that takes
-	// CAP_NET_ADMIN, and without, the limit is what one gets.
+	// RcvBuf is the receive buffer of each link in octets; 0 means 6 MiB. It
+	// is memory that the kernel sets apart: for each 732 KiB begun, 60 slots for
+	// single packets and 7 for runs of them. Where the kernel has no such memory
+	// it is the limit of a queue (SO_RCVBUF); beyond net.core.rmem_max that
+	// takes CAP_NET_ADMIN, and without, the limit is what one gets.
 	RcvBuf int
 
 	noRing bool // as if the kernel refused it
@@ -36,18 +36,21 @@ type Config struct {
 
 // Limits and defaults.
 const (
-	maxGroups     = 256      // multicast groups; each is two instructions of a filter
-	maxShards     = 16       // the shard bits of a queue pair number
-	defaultRcvBuf = 16 << 20 // octets; see Config
+	maxGroups     = 256     // multicast groups; each is two instructions of a filter
+	maxShards     = 16      // the shard bits of a queue pair number
+	defaultRcvBuf = 6 << 20 // octets; see Config
+	maxLook       = 64      // frames in one Recv while few are for us
 
-	// Of the ring. Seven slots are 119 pages, and the kernel's memory comes in
-	// powers of two.
-	ringSlot   = 17 << 12 // room for what a message holds, and the ring's own header
-	blockSlots = 7
-	maxBlocks  = 146 // 1022 slots, 68 MiB
-	maxLook    = 64  // frames in one Recv while few are for us
+	// Of the rings. A unit is a block of long slots and some of short ones; the
+	// kernel's memory comes in powers of two pages, so 119 and 16 are a good fit.
+	longSlot, longBlock   = 17 << 12, 7
+	shortSlot, shortBlock = 4352, 15
+	shortBlocks           = 4                                                           // in a unit
+	unitLen               = longBlock*longSlot + shortBlocks*(shortBlock*shortSlot+256) // octets
+	maxUnits              = 146                                                         // 104 MiB
+	shortFrame            = shortSlot - 96                                              // octets; of a path MTU of 4096 any single packet
 
-	// Of receiving without it.
+	// Of receiving without them.
 	slots     = 16          // messages in one recvmmsg
 	maxRounds = 4           // receive calls in one Recv while nothing is for us
 	slotLen   = 65536 + 128 // virtio header, Ethernet and tag, IPv6 header, 65535 octets

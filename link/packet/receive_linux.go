@@ -15,35 +15,77 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
-// receiver turns what a packet socket holds into datagrams: out of its ring, or
-// by system calls where it has none.
+// receiver turns what arrives by an inlet into datagrams: out of its rings, or by
+// system calls where it has none.
 type receiver struct {
-	fd    int
+	in    inlet
+	rings *rings                       // nil without
+	batch *sys.RxBatch                 // nil with rings
 	addrs atomic.Pointer[[]netip.Addr] // destinations that are ours
-	ring  *sys.PacketRing              // nil when the kernel refused it
-	batch *sys.RxBatch                 // nil with a ring
 	m     sys.RxMessage
 
 	packets, bytes, dropped atomic.Uint64
 	reasons                 [trace.NumReasons]atomic.Uint64
 }
 
-func newReceiver(s *socket, addrs []netip.Addr) *receiver {
-	r := &receiver{fd: s.fd, ring: s.ring}
-	if r.ring == nil {
+func newReceiver(in inlet, addrs []netip.Addr) *receiver {
+	r := &receiver{in: in}
+	if len(in) == 2 {
+		r.rings = &rings{in[0].ring, in[1].ring}
+	} else {
 		r.batch = sys.NewRxBatch(slots, slotLen)
 	}
 	r.addrs.Store(&addrs)
 	return r
 }
 
-// close releases the socket.
+// close releases the inlet.
 func (r *receiver) close() {
-	r.dropped.Add(drops(r.fd))
-	if r.ring != nil {
-		r.ring.Close()
+	for _, t := range r.in {
+		r.dropped.Add(drops(t.fd))
+		t.close()
 	}
-	sys.Close(r.fd)
+}
+
+// rings are those of an inlet. A frame is in one of them by its length, which
+// must not change the order of those that came one after another.
+type rings struct{ short, long *sys.PacketRing }
+
+// idle reports whether there is nothing to do. It is a few loads.
+func (r *rings) idle() bool { return r.short.Idle() && r.long.Idle() }
+
+func (r *rings) giveBack() {
+	r.short.GiveBack()
+	r.long.GiveBack()
+}
+
+// next takes the frame that came first; nil when there is none.
+func (r *rings) next() []byte { return first(r.long, r.short) }
+
+// lane is one of the rings, as first sees it.
+type lane interface {
+	Peek() []byte
+	Take()
+}
+
+// first takes the frame that came first. The kernel shows a frame before it has
+// to do with the next of the same flow, so when both lanes were looked at after
+// one of them showed a frame, what came before that is seen.
+func first(long, short lane) []byte {
+	run := long.Peek()
+	packet := short.Peek()
+	if run == nil {
+		if packet == nil {
+			return nil
+		}
+		run = long.Peek()
+	}
+	if packet == nil || run != nil && earlier(run, packet) {
+		long.Take()
+		return run
+	}
+	short.Take()
+	return packet
 }
 
 // add and drop change the destinations, beside recv. One goroutine at a time.
@@ -57,20 +99,20 @@ func (r *receiver) drop(a netip.Addr) {
 	r.addrs.Store(&addrs)
 }
 
-// look fills ds from the ring. Frames that are not for our addresses are
+// look fills ds from the rings. Frames that are not for our addresses are
 // somebody else's and pass uncounted; those that are no valid RoCEv2 are
 // counted. It may be called beside close and later.
 //
 //gorxe:hot
 func (r *receiver) look(ds []wire.Datagram) (n int) {
-	r.ring.GiveBack()
+	r.rings.giveBack()
 	addrs := *r.addrs.Load()
 	var packets, bytes int
 	for range maxLook {
 		if n == len(ds) {
 			break
 		}
-		slot := r.ring.Next()
+		slot := r.rings.next()
 		if slot == nil {
 			break
 		}
@@ -103,7 +145,7 @@ func (r *receiver) count(n, packets, bytes int) {
 //gorxe:hot
 func (r *receiver) recv(ds []wire.Datagram) (int, error) {
 	for range maxRounds {
-		got, errno := r.batch.Recv(r.fd, len(ds))
+		got, errno := r.batch.Recv(r.in[0].fd, len(ds))
 		switch errno {
 		case 0:
 		case unix.EAGAIN:
@@ -147,11 +189,13 @@ func (r *receiver) take(ds []wire.Datagram, got int) (n int) {
 
 func recvError(e syscall.Errno) error { return fmt.Errorf("packet: receive: %w", e) }
 
-// stats adds what was received to s. open says whether the socket may still
-// be asked.
+// stats adds what was received to s. open says whether the sockets may
+// still be asked.
 func (r *receiver) stats(s *link.Stats, open bool) {
 	if open {
-		r.dropped.Add(drops(r.fd)) // the kernel counts from the last question
+		for _, t := range r.in {
+			r.dropped.Add(drops(t.fd)) // the kernel counts from the last question
+		}
 	}
 	s.RxPackets, s.RxBytes, s.RxDropped = r.packets.Load(), r.bytes.Load(), r.dropped.Load()
 	for i := range r.reasons {

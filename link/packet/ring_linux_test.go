@@ -1,14 +1,17 @@
 package packet
 
 import (
+	"encoding/binary"
 	"errors"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/internal/linktest"
@@ -30,16 +33,18 @@ func TestWithoutRing(t *testing.T) {
 	}
 }
 
-// arrived waits until n more frames have reached the socket than when it was
+// arrived waits until n more frames have reached the sockets than when it was
 // called last; the link's count of dropped ones must not be asked for meanwhile.
 func arrived(t *testing.T, l node, n int) {
 	t.Helper()
 	for end := time.Now().Add(linktest.Patience); n > 0; {
-		s, err := unix.GetsockoptTpacketStats(l.rx.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
-		if err != nil || s.Drops != 0 || time.Now().After(end) {
-			t.Fatalf("%d frames are missing, %d dropped, %v", n, s.Drops, err)
+		for _, in := range l.rx.in {
+			s, err := unix.GetsockoptTpacketStats(in.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+			if err != nil || s.Drops != 0 || time.Now().After(end) {
+				t.Fatalf("%d frames are missing, %d dropped, %v", n, s.Drops, err)
+			}
+			n -= int(s.Packets)
 		}
-		n -= int(s.Packets)
 	}
 	if n < 0 {
 		t.Fatalf("%d frames too many", -n)
@@ -51,16 +56,16 @@ func arrived(t *testing.T, l node, n int) {
 func TestBorrowed(t *testing.T) {
 	p := testbed.NewPair(t, 9000)
 	a := openOne(t, p.A, testbed.Iface)
-	b := openOn(t, p.B, Config{Interface: testbed.Iface, RcvBuf: 1})[0] // the smallest ring
-	slots := b.rx.ring.Slots()
+	b := openOn(t, p.B, Config{Interface: testbed.Iface, RcvBuf: 1})[0] // the smallest rings
+	slots := b.rx.rings.long.Slots()
 	fl := flow(t, a, testbed.A4, testbed.B4)
 	var bs []*wire.Burst
 	for i := range slots {
 		bs = append(bs, burst(a, fl, 0x11, 15, 4000+4*i))
 	}
-	late := burst(a, fl, 0x11, 1, 77)
+	late := burst(a, fl, 0x11, 2, 4000)
 	send(t, a, late)
-	receive(t, b, 1)
+	receive(t, b, 2)
 	arrived(t, b, 1)
 	ds := make([]wire.Datagram, slots)
 	for range 3 {
@@ -89,7 +94,7 @@ func TestBorrowed(t *testing.T) {
 		match(t, ds, bs...)
 		quiet(t, b)
 		send(t, a, late)
-		match(t, receive(t, b, 1), late)
+		match(t, receive(t, b, 2), late)
 		arrived(t, b, 1)
 	}
 	send(t, a, late, late, late)
@@ -105,6 +110,139 @@ func TestBorrowed(t *testing.T) {
 		}
 	}
 	linktest.MustClosed(t, b)
+}
+
+// mixed is bursts of which some fit into short slots, some do not, and some just
+// do; the queue pair number is the place of each.
+func mixed(a node, f *wire.Flow) (bs []*wire.Burst) {
+	for _, s := range [][2]int{{1, 8}, {15, 4096}, {1, 4096}, {2, 2000}, {2, 2200}, {1, 8}, {1, 20}, {60, 1024}, {60, 1024}, {60, 8}, {1, 4180}, {1, 4184}, {1, 4188}, {1, 4192}, {1, 4196}, {1, 4200}, {1, 4204}, {1, 4208}, {1, 4212}, {1, 4216}, {1, 4220}, {3, 1000}} {
+		bs = append(bs, burst(a, f, uint32(len(bs)), s[0], s[1]))
+	}
+	return bs
+}
+
+// TestOrder: runs and single packets come out of their rings in the order in
+// which they came, whole.
+func TestOrder(t *testing.T) {
+	p := testbed.NewPair(t, 9000)
+	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
+	for _, f := range linktest.Families {
+		bs := mixed(a, flow(t, a, f.A, f.B))
+		packets := 0
+		for _, bu := range bs {
+			packets += bu.Len()
+		}
+		send(t, a, bs[0])
+		receive(t, b, 1)
+		arrived(t, b, 1)
+		for range 3 {
+			send(t, a, bs...)
+			arrived(t, b, len(bs))
+			match(t, receive(t, b, packets), bs...)
+		}
+	}
+}
+
+// fakeLane shows its frames from the given looks on.
+type fakeLane struct {
+	frames [][]byte
+	looks  *int // at any lane
+	from   int
+}
+
+func (l *fakeLane) Peek() []byte {
+	*l.looks++
+	if len(l.frames) == 0 || *l.looks < l.from {
+		return nil
+	}
+	return l.frames[0]
+}
+
+func (l *fakeLane) Take() { l.frames = l.frames[1:] }
+
+// TestOrderBetweenLooks: whenever a run and a single packet behind it, or the other
+// way round, arrive while they are looked for, they come in order.
+func TestOrderBetweenLooks(t *testing.T) {
+	one, two := make([]byte, slotHeader), make([]byte, slotHeader)
+	binary.NativeEndian.PutUint32(one[slotNsec:], 1)
+	binary.NativeEndian.PutUint32(two[slotNsec:], 2)
+	for a := 1; a < 8; a++ {
+		for b := a; b < 8; b++ {
+			for _, runFirst := range []bool{true, false} {
+				looks := 0
+				x, y := &fakeLane{[][]byte{one}, &looks, a}, &fakeLane{[][]byte{two}, &looks, b}
+				long, short := x, y
+				if !runFirst {
+					long, short = y, x
+				}
+				var got []byte
+				for len(got) < 2 {
+					if f := first(long, short); f != nil {
+						got = append(got, f[slotNsec])
+					}
+				}
+				if got[0] != 1 || got[1] != 2 {
+					t.Errorf("seen from looks %d and %d on, run first %v: %v", a, b, runFirst, got)
+				}
+			}
+		}
+	}
+}
+
+// TestOrderOnArrival: the same while they arrive.
+func TestOrderOnArrival(t *testing.T) {
+	p := testbed.NewPair(t, 9000)
+	a, b := openOne(t, p.A, testbed.Iface), openOne(t, p.B, testbed.Iface)
+	bs := mixed(a, flow(t, a, testbed.A4, testbed.B4))
+	const rounds, ahead = 1000, 2
+	var done sync.WaitGroup
+	room := make(chan struct{}, ahead) // or they would find no slot
+	done.Go(func() {
+		runtime.LockOSThread()
+		var all, one unix.CPUSet // a thread that moves overtakes itself
+		if err := unix.SchedGetaffinity(0, &all); err != nil {
+			t.Error(err)
+		}
+		for i := 0; one.Count() == 0; i++ {
+			if all.IsSet(i) {
+				one.Set(i)
+			}
+		}
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Error(err)
+		}
+		for range rounds {
+			room <- struct{}{}
+			for i := range bs {
+				if _, err := a.Send(bs[i : i+1]); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	ds := make([]wire.Datagram, 8)
+	next := 0
+	for end := time.Now().Add(3 * linktest.Patience); next < rounds*len(bs) && time.Now().Before(end); {
+		n, err := b.Recv(ds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range ds[:n] {
+			if got, want := int(d.Payload[7]), next%len(bs); got != want {
+				t.Fatalf("frame %d: burst %d came, want %d", next, got, want)
+			}
+			if next++; next%len(bs) == 0 {
+				<-room
+			}
+		}
+		if n == 0 {
+			sys.Yield()
+		}
+	}
+	if next != rounds*len(bs) {
+		t.Fatalf("%d frames of %d came: %+v", next, rounds*len(bs), b.Stats())
+	}
+	done.Wait()
 }
 
 // TestForeignFrames: frames for other addresses and such as are no RoCEv2 cost

@@ -4,66 +4,139 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gorxe/gorxe/internal/sys"
 )
 
-// socket is a packet socket as it was opened.
-type socket struct {
-	fd      int
-	ring    *sys.PacketRing // nil when the kernel refused it
-	window  int             // packets in flight that it bears
-	missing []string
+// tap is a packet socket.
+type tap struct {
+	fd   int
+	of   length
+	ring *sys.PacketRing // nil when the kernel refused it
 }
 
-func (s *socket) close() {
-	if s.ring != nil {
-		s.ring.Close()
+func (t *tap) close() {
+	if t.ring != nil {
+		t.ring.Close()
 	}
-	sys.Close(s.fd)
+	sys.Close(t.fd)
 }
 
-func closeAll(socks []*socket) {
-	for _, s := range socks {
-		s.close()
+// inlet is what one link receives by: a tap for single packets and one for runs
+// of them, each with a ring; or one for all, without.
+type inlet []*tap
+
+func closeAll(ins []inlet) {
+	for _, in := range ins {
+		for _, t := range in {
+			t.close()
+		}
 	}
 }
 
-// openSockets opens a packet socket for each shard, which share the frames that
-// accept lets in. When it returns, each frame from then on is in exactly one of
-// them.
-func openSockets(cfg *Config, accept program) (socks []*socket, err error) {
-	defer func() {
+// openInlets opens an inlet for each shard, which share the frames that the
+// filter lets in. When it returns, each frame from then on is in exactly one of
+// their taps. window is how many packets in flight one bears, and missing says
+// what they do without.
+func openInlets(cfg *Config, accept func(of length) program) (ins []inlet, window int, missing []string, err error) {
+	want := min(maxUnits, (cfg.RcvBuf+unitLen-1)/unitLen)
+	got, why := most(want, func(units int) error {
+		if cfg.noRing {
+			return unix.ENOMEM
+		}
+		ins, err = openAll(cfg.Shards, func() (inlet, error) { return openRings(units) })
+		return err
+	})
+	if got > 0 {
+		window = inFlight(got * shortBlocks * shortBlock * 3 / 4) // the others are for ACKs and what other peers send
+		if got < want {
+			missing = append(missing, fmt.Sprintf("short receive rings, of %d octets instead of %d: the kernel has no memory for more: %v; they bear %d packets in flight, and what comes beyond is lost; free some memory, or use fewer shards", got*unitLen, want*unitLen, why, window))
+		}
+	} else {
+		if ins, err = openAll(cfg.Shards, func() (inlet, error) { return openQueue(cfg.RcvBuf) }); err != nil {
+			return nil, 0, nil, err
+		}
+		missing = append(missing, fmt.Sprintf("no receive ring: the kernel refuses it: %v; packets are received by system calls, and a look at an empty link costs one; free some MiB of memory, or use a kernel with CONFIG_PACKET_MMAP", why))
+		var small string
+		if window, small = bears(ins[0][0].fd, cfg.RcvBuf); small != "" {
+			missing = append(missing, small)
+		}
+	}
+	if err := letIn(ins, accept); err != nil {
+		closeAll(ins)
+		return nil, 0, nil, err
+	}
+	return ins, window, missing, nil
+}
+
+// openAll opens n inlets or none.
+func openAll(n int, open func() (inlet, error)) (ins []inlet, err error) {
+	for range n {
+		in, err := open()
 		if err != nil {
-			closeAll(socks)
-			socks = nil
+			closeAll(ins)
+			return nil, err
 		}
-	}()
-	for range cfg.Shards {
-		s, err := openSocket(cfg)
-		if err != nil {
-			return socks, err
-		}
-		socks = append(socks, s)
+		ins = append(ins, in)
 	}
-	if len(socks) > 1 {
-		if err := joinFanout(socks); err != nil {
-			return socks, err
-		}
-	}
-	for _, s := range socks {
-		if err := sys.AttachFilter(s.fd, accept); err != nil {
-			return socks, err
-		}
-	}
-	return socks, nil
+	return ins, nil
 }
 
-// openSocket opens a packet socket on all interfaces that lets nothing in
-// yet.
-func openSocket(cfg *Config) (*socket, error) {
+// openRings opens an inlet with rings of so many units.
+func openRings(units int) (in inlet, err error) {
+	for of, size := range map[length]sys.PacketRingSize{
+		short: {Slot: shortSlot, BlockSlots: shortBlock, Blocks: units * shortBlocks},
+		long:  {Slot: longSlot, BlockSlots: longBlock, Blocks: units},
+	} {
+		t, err := openTap(of, func(t *tap) (err error) {
+			t.ring, err = sys.NewPacketRing(t.fd, size)
+			return err
+		})
+		if err != nil {
+			closeAll([]inlet{in})
+			return nil, err
+		}
+		in = append(in, t)
+	}
+	slices.SortFunc(in, func(a, b *tap) int { return int(a.of - b.of) })
+	return in, nil
+}
+
+// openQueue opens an inlet without rings.
+func openQueue(rcvBuf int) (inlet, error) {
+	t, err := openTap(anyLength, func(t *tap) error {
+		_, err := sys.SetReceiveBuffer(t.fd, rcvBuf)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return inlet{t}, nil
+}
+
+// letIn makes the taps of a kind share what accept lets in.
+func letIn(ins []inlet, accept func(of length) program) error {
+	for k := range ins[0] {
+		if len(ins) > 1 {
+			if err := joinFanout(ins, k); err != nil {
+				return err
+			}
+		}
+		for _, in := range ins {
+			if err := sys.AttachFilter(in[k].fd, accept(in[k].of)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openTap opens a packet socket on all interfaces that lets nothing in yet, with
+// the room for frames that makeRoom gives it.
+func openTap(of length, makeRoom func(*tap) error) (*tap, error) {
 	// Protocol 0: nothing arrives before bind, so nothing unfiltered.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -72,58 +145,30 @@ func openSocket(cfg *Config) (*socket, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket AF_PACKET", err)
 	}
-	s := &socket{fd: fd}
-	if err := s.setUp(cfg); err != nil {
-		s.close()
+	t := &tap{fd: fd, of: of}
+	if err := t.setUp(makeRoom); err != nil {
+		t.close()
 		return nil, err
 	}
-	return s, nil
+	return t, nil
 }
 
-func (s *socket) setUp(cfg *Config) error {
-	if err := sys.AttachFilter(s.fd, sys.DropAll); err != nil {
+func (t *tap) setUp(makeRoom func(*tap) error) error {
+	if err := sys.AttachFilter(t.fd, sys.DropAll); err != nil {
 		return err
 	}
-	if err := sys.SetInt(s.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+	if err := sys.SetInt(t.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return err
 	}
 	// Linux 4.20; before it the filter turns the echo away, only later.
-	_ = unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
-	if err := s.makeRoom(cfg); err != nil {
+	_ = unix.SetsockoptInt(t.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	if err := makeRoom(t); err != nil {
 		return err
 	}
 	// All protocols: the taps of a single one come after tc's ingress, where
 	// a program may drop what the stack need not see.
 	all := unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL)}
-	return os.NewSyscallError("bind AF_PACKET", unix.Bind(s.fd, &all))
-}
-
-// makeRoom gets the memory that frames arrive in: a ring, or else a long queue.
-func (s *socket) makeRoom(cfg *Config) error {
-	want := min(maxBlocks, (cfg.RcvBuf+blockSlots*ringSlot-1)/(blockSlots*ringSlot))
-	got, err := most(want, func(blocks int) (err error) {
-		if cfg.noRing {
-			return unix.ENOMEM
-		}
-		s.ring, err = sys.NewPacketRing(s.fd, sys.PacketRingSize{Slot: ringSlot, BlockSlots: blockSlots, Blocks: blocks})
-		return err
-	})
-	if got > 0 {
-		s.window = inFlight(s.ring.Slots() * 3 / 4) // the others are for ACKs and what other peers send
-		if got < want {
-			s.missing = append(s.missing, fmt.Sprintf("a short receive ring, %d slots instead of %d: the kernel has no memory for more: %v; it bears %d packets in flight, and what comes beyond is lost; free some memory, or use fewer shards", s.ring.Slots(), want*blockSlots, err, s.window))
-		}
-		return nil
-	}
-	s.missing = append(s.missing, fmt.Sprintf("no receive ring: the kernel refuses it: %v; packets are received by system calls, and a look at an empty link costs one; free some MiB of memory, or use a kernel with CONFIG_PACKET_MMAP", err))
-	if _, err := sys.SetReceiveBuffer(s.fd, cfg.RcvBuf); err != nil {
-		return err
-	}
-	var small string
-	if s.window, small = bears(s.fd, cfg.RcvBuf); small != "" {
-		s.missing = append(s.missing, small)
-	}
-	return nil
+	return os.NewSyscallError("bind AF_PACKET", unix.Bind(t.fd, &all))
 }
 
 // most tries to get n of something, then half as many and so on, and returns
@@ -151,27 +196,27 @@ func self() string {
 	return "PROGRAM"
 }
 
-// joinFanout makes the sockets a group of which one gets each frame, by the
+// joinFanout makes tap k of the inlets a group of which one gets each frame, by the
 // destination queue pair number.
-func joinFanout(socks []*socket) error {
+func joinFanout(ins []inlet, k int) error {
 	id := 0
-	for i, s := range socks {
+	for i, in := range ins {
 		flags := 0
 		if i == 0 {
 			flags = unix.PACKET_FANOUT_FLAG_UNIQUEID
 		}
-		if err := sys.SetInt(s.fd, unix.SOL_PACKET, unix.PACKET_FANOUT, id|(unix.PACKET_FANOUT_CBPF|flags)<<16); err != nil {
+		if err := sys.SetInt(in[k].fd, unix.SOL_PACKET, unix.PACKET_FANOUT, id|(unix.PACKET_FANOUT_CBPF|flags)<<16); err != nil {
 			return err
 		}
 		if i == 0 {
-			v, err := unix.GetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+			v, err := unix.GetsockoptInt(in[k].fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
 			if err != nil {
 				return os.NewSyscallError("getsockopt PACKET_FANOUT", err)
 			}
 			id = v & 0xffff
 		}
 	}
-	return sys.Attach(socks[0].fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(nil))
+	return sys.Attach(ins[0][k].fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, fanoutFilter(nil))
 }
 
 // drops returns how many frames fd had no room for since the last call.
