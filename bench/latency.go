@@ -10,16 +10,17 @@ import (
 	"github.com/gorxe/gorxe/verbs"
 )
 
-// warmUp is how many round trips come before those that count.
+// warmUp is how many round trips come before those that count, or a quarter of a
+// few.
 const warmUp = 1000
 
 // halves makes figures of round trips: half of their median and of their 99th
 // percentile, in microseconds.
 func halves(trips []time.Duration) (samples, error) {
-	if len(trips) <= warmUp {
+	if len(trips) < 100 {
 		return nil, fmt.Errorf("only %d round trips", len(trips))
 	}
-	trips = slices.Sorted(slices.Values(trips[warmUp:]))
+	trips = slices.Sorted(slices.Values(trips[min(warmUp, len(trips)/4):]))
 	at := func(q float64) float64 { return trips[int(q*float64(len(trips)-1))].Seconds() * 1e6 / 2 }
 	return samples{"p50": at(0.5), "p99": at(0.99), "p999": at(0.999)}, nil
 }

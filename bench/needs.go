@@ -51,6 +51,12 @@ func reported() []need {
 	return []need{
 		{name: "RC WRITE 1 MiB, packet", of: "write_1m_packet", against: []string{"tcp"}, words: "iperf3 TCP default"},
 		{name: "RC WRITE 64 KiB, packet", of: "write_64k_packet", against: []string{"tcp"}, words: "iperf3 TCP default"},
+		{name: "RC WRITE 1 MiB, xdp", of: "write_1m_xdp", against: []string{"tcp"}, words: "iperf3 TCP default"},
+		{name: "RC WRITE 1 MiB, udp", of: "write_1m", against: []string{"floor_bw"}, words: "its system calls alone"},
+		{name: "RC SEND 2 B half round trip, udp", of: "send_lat_udp.p50", against: []string{"floor_lat.p50"}, words: "its system calls alone"},
+		{name: "  its 99th percentile, udp", of: "send_lat_udp.p99", against: []string{"floor_lat.p99"}, words: "theirs"},
+		{name: "its system calls alone, 2 B half round trip", of: "floor_lat.p50", against: []string{"ucx_tag_lat.p50"}, words: "UCX tag_lat"},
+		{name: "RC SEND 2 B, asleep between messages", of: "asleep_lat.p50", against: []string{"qperf_udp_lat"}, words: "qperf udp_lat"},
 	}
 }
 

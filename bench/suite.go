@@ -31,6 +31,7 @@ func programs(o *options) []program {
 	return []program{
 		iperf3("tcp", o.d, bed9000),
 		ours("write_1m", job{Op: "write", Size: mib}),
+		ours("floor_bw", job{Op: "floor_bw"}),
 		iperf3("tcp_1m", o.d, bed9000, "-l", "1M"),
 		ours("write_64m", job{Op: "write", Size: mib, Region: 64 * mib}),
 		iperf3("tcp_zerocopy", o.d, bed9000, "-Z"),
@@ -45,17 +46,20 @@ func programs(o *options) []program {
 		ours("write_both", job{Op: "write", Size: mib, Both: true}),
 		ours("write_1m_packet", job{Op: "write", Size: mib, Link: "packet"}),
 		ours("write_64k_packet", job{Op: "write", Size: 64 * kib, Window: 16, Link: "packet"}),
+		ours("write_1m_xdp", job{Op: "write", Size: mib, Link: "xdp"}),
 		iperf3("tcp_1500", o.d, bed1500),
 		ours("write_1500", job{Op: "write", Size: mib, MTU: 1500}),
 		iperf3("tcp_pinned", o.d, bedPinned),
 		ours("write_pinned", job{Op: "write", Size: mib, Pinned: true}),
 		ucx("ucx_tag_lat", o.d, "tag_lat", 2, "p50"),
 		ours("send_lat_udp", job{Op: "send_lat", Size: 2}),
+		ours("floor_lat", job{Op: "floor_lat"}),
 		ours("send_lat_packet", job{Op: "send_lat", Size: 2, Link: "packet"}),
 		ucx("ucx_put_lat", o.d, "ucp_put_lat", 8, "p50"),
 		ours("write_lat", job{Op: "write_lat", Size: 8}),
 		qperf("qperf_udp_lat", o.d),
 		ours("blocked_lat", job{Op: "send_lat", Size: 2, Blocked: true}),
+		ours("asleep_lat", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond}),
 		ours("rate_64", job{Op: "send", Size: 64, Window: 512, List: 64}),
 	}
 }
