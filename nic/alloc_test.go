@@ -2,6 +2,7 @@ package nic
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -175,5 +176,35 @@ func BenchmarkWrite(b *testing.B) {
 			y.cq.Poll(nil)
 			y.nic.Progress(firstHandle)
 		}
+	}
+}
+
+// BenchmarkPingPong is the program's and the NIC's part of a short message and its
+// answer: two NICs, one thread, no kernel.
+func BenchmarkPingPong(b *testing.B) {
+	as, bs, err := mem.Pair(mem.Config{}, mem.Config{})
+	require.NoError(b, err)
+	alone := func(c *Config) { c.Lease = time.Hour }
+	x, y := open(b, as, there, alone), open(b, bs, here, alone)
+	defer x.close()
+	defer y.close()
+	qx, qy := x.newQP(x.cq), y.newQP(y.cq)
+	connect(b, x, y, qx, qy)
+	wr := []verbs.SendWR{{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("hi")}}
+	rx, ry := []verbs.RecvWR{{SGL: []verbs.SGE{x.mr.SGE(0, 64)}}}, []verbs.RecvWR{{SGL: []verbs.SGE{y.mr.SGE(0, 64)}}}
+	var wc [1]verbs.WC
+	hand := func(q *verbs.QP, far *verbs.CQ) {
+		if _, err := q.PostSend(wr); err != nil {
+			b.Fatal(err)
+		}
+		for far.Poll(wc[:]) == 0 {
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = qx.PostRecv(rx)
+		_, _ = qy.PostRecv(ry)
+		hand(qx, y.cq)
+		hand(qy, x.cq)
 	}
 }

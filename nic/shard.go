@@ -2,6 +2,7 @@ package nic
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -67,6 +68,7 @@ type shard struct {
 
 	bursts []*wire.Burst
 	owners []*qp
+	far    netip.Addr // one that is not the device's
 
 	rec    *trace.Recorder
 	counts trace.Counts // of packets that belong to no queue pair, and of destroyed ones

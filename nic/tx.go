@@ -2,6 +2,7 @@ package nic
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/gorxe/gorxe/link"
@@ -52,7 +53,7 @@ func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
 		if !filled {
 			continue
 		}
-		switch own := s.n.own[b.Flow.Dst]; {
+		switch own := s.isOwn(b.Flow.Dst); {
 		case own && slices.Contains(s.owners[:n], q):
 			// Datagrams for others that it filled before wait for the link,
 			// and must not be overtaken: this burst has its turn after them.
@@ -72,6 +73,19 @@ func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
 		}
 	}
 	return n, stuck
+}
+
+// isOwn reports whether an address is the device's. Mostly the last one asked for
+// comes again, and is not.
+func (s *shard) isOwn(a netip.Addr) bool {
+	if a == s.far {
+		return false
+	}
+	if s.n.own[a] {
+		return true
+	}
+	s.far = a
+	return false
 }
 
 // send offers the first n bursts to the link. It returns false when the link
