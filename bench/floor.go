@@ -20,7 +20,6 @@ type floor struct {
 	in     *sys.RxBatch
 	out    *sys.TxBatch
 	start  time.Time
-	now    time.Time
 }
 
 const (
