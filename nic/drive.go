@@ -204,19 +204,25 @@ func (p *nap) take(d time.Duration) {
 	p.timer.Stop()
 }
 
-// goschedEvery is how many looks in a row that found nothing share one
-// runtime.Gosched.
-const goschedEvery = 32
+// How many looks in a row that found nothing share one runtime.Gosched, and one
+// sched_yield.
+const (
+	goschedEvery = 32
+	yieldEvery   = 2
+)
 
 // yield lets other programs run, and after a while other goroutines: spinning
 // without it starves whoever is to answer. Gosched wakes a thread that looks for
 // work, which costs more than all the rest of a look at an empty link. While
 // packets keep coming the runtime's own preemption does, every 10 ms.
 func (n *NIC) yield() {
-	if n.single || n.yields.Add(1)%goschedEvery == 0 {
+	looks := n.yields.Add(1)
+	if n.single || looks%goschedEvery == 0 {
 		runtime.Gosched()
 	}
-	sys.Yield()
+	if looks%yieldEvery == 0 {
+		sys.Yield()
+	}
 }
 
 // busy begins the count of looks that found nothing again.
