@@ -93,7 +93,7 @@ var counted = map[string]sight{
 	trace.DropGhostAck.String():      {"ghost-ack", "an ACK of what was acknowledged"},
 	"ack_deffered":                   {"ack-coalescing", "an ACK is left to a later one"},
 	trace.RetryTimeout.String():      {"timeout-range", "the retransmission timer fires"},
-	trace.RetryAdaptive.String():     {"timeout-range", "what a NAK asked for is lost again and sent ahead of the timer"},
+	trace.RetryAdaptive.String():     {"adaptive-retransmission", "what a NAK asked for is lost again and sent ahead of the timer"},
 	trace.FailRetryExceeded.String(): {"retry-count", "all retries are used up"},
 	trace.FailRNRExceeded.String():   {"rnr-retry", "all RNR retries are used up"},
 	"link_tx_short":                  {"link-short", "the link takes fewer packets than offered"},

@@ -234,6 +234,11 @@ var All = []Rule{
 		Code: []string{"rc/retransmit.go armTimer", "rc/retransmit.go progress"}, Tests: []string{"nic/wait_test.go TestTimeout"},
 	},
 	{
+		ID: "adaptive-retransmission", Group: "Retries and timers", Clause: "none; ConnectX has it",
+		Text: "What a NAK asked for and is not acknowledged within four round trips, a millisecond at least, is sent once more ahead of the timer, unless the retry that takes is the last.",
+		Code: []string{"rc/retransmit.go HandleTimer", "rc/rtt.go acked"}, Tests: []string{"rc/retransmit_test.go TestNotAdaptive"},
+	},
+	{
 		ID: "rnr-wait", Group: "Retries and timers", Clause: "9.7.5.2.8",
 		Text: "After an RNR NAK nothing is sent, and no other timer runs, until the time of its code is over; then the requester resumes at its PSN.",
 		Code: []string{"rc/retransmit.go rnr", "rc/requester.go requestReady"},
