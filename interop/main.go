@@ -24,10 +24,10 @@ import (
 
 // config is what the flags say.
 type config struct {
-	smoke, list, keep, reference, serial bool
-	run, suite, link, json, pcap         string
-	seed                                 uint64
-	inside                               string // set for the second start, inside the bridge's namespace
+	smoke, list, keep, reference, serial, contest bool
+	run, suite, link, json, pcap                  string
+	seed                                          uint64
+	inside                                        string // set for the second start, inside the bridge's namespace
 }
 
 // smokeShare is how many cases the smoke form draws one of; see draw.
@@ -47,6 +47,7 @@ func main() {
 	flag.BoolVar(&c.list, "list", false, "print the names of the cases")
 	flag.BoolVar(&c.keep, "keep", false, "leave the guest and namespaces as they are at the end")
 	flag.BoolVar(&c.reference, "reference", false, "the kernel plays our part too")
+	flag.BoolVar(&c.contest, "contest", false, "instead of cases, measure gorxe beside Soft-RoCE, each at both ends, in two guests of a suite")
 	flag.StringVar(&c.json, "json", "", "write the results to this `file`")
 	flag.StringVar(&c.pcap, "pcap", "", "write the packets of each case to a file in this `folder`")
 	flag.StringVar(&c.inside, "inside", "", "for its own use")
@@ -105,6 +106,9 @@ func commitSeed() uint64 {
 }
 
 func (c *config) main(ctx context.Context) (ok bool, err error) {
+	if c.contest {
+		return c.runContest(ctx)
+	}
 	if c.smoke && c.seed == 0 {
 		c.seed = commitSeed()
 	}
@@ -178,7 +182,12 @@ func (c *config) prepare(ctx context.Context, rigs []*rig.Rig) (ok bool, err err
 		fmt.Fprintf(os.Stderr, "cases drawn with -seed %d\n", c.seed)
 	}
 
-	args := append([]string{"netns", "exec", rigs[0].Namespace, filepath.Join(bin, "interop"), "-inside", bin, "-seed", strconv.FormatUint(c.seed, 10)}, os.Args[1:]...)
+	return c.enter(ctx, rigs[0], bin)
+}
+
+// enter starts this program again, from bin, inside the bridge's namespace.
+func (c *config) enter(ctx context.Context, g *rig.Rig, bin string) (ok bool, err error) {
+	args := append([]string{"netns", "exec", g.Namespace, filepath.Join(bin, "interop"), "-inside", bin, "-seed", strconv.FormatUint(c.seed, 10)}, os.Args[1:]...)
 	cmd := exec.CommandContext(ctx, "ip", args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
