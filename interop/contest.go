@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -83,6 +84,7 @@ type ContestReport struct {
 	Seconds   float64    `json:"seconds"`
 	Guests    string     `json:"guests"`
 	MTU       int        `json:"mtu"`
+	Load      string     `json:"load"` // of this machine at the end
 	Again     []string   `json:"again,omitempty"`
 	Standings []Standing `json:"standings"`
 }
@@ -173,7 +175,7 @@ func (k *contest) run(ctx context.Context, file string) error {
 		slices.Reverse(order)
 	}
 	r.Standings, r.Again = standings(seen), k.again
-	r.Seconds = time.Since(r.Started).Seconds()
+	r.Seconds, r.Load = time.Since(r.Started).Seconds(), load()
 	r.print(os.Stdout)
 	if file == "" {
 		return nil
@@ -315,6 +317,16 @@ func standings(rows map[string][][]float64) []Standing {
 	return out
 }
 
+// load is this machine's of the last minute. The two guests alone make 2 or so.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err.Error()
+	}
+	minute, _, _ := strings.Cut(string(b), " ")
+	return fmt.Sprintf("load %s on %d processors", minute, runtime.NumCPU())
+}
+
 // median of an odd number of values.
 func median(v []float64) float64 {
 	return slices.Sorted(slices.Values(v))[len(v)/2]
@@ -324,6 +336,7 @@ func median(v []float64) float64 {
 // spread.
 func (r *ContestReport) print(w io.Writer) {
 	fmt.Fprintf(w, "%s; path MTU %d; medians of %d rounds in %.0f seconds.\n", r.Guests, r.MTU, contestRounds, r.Seconds)
+	fmt.Fprintf(w, "This machine at the end: %s.\n", r.Load)
 	fmt.Fprintln(w, "The ratio is ours to Soft-RoCE's in the same round.")
 	fmt.Fprintf(w, "\n%-40s %-6s %10s %10s %7s  %s\n", "what", "", "gorxe", "Soft-RoCE", "ratio", "spread")
 	for i := range r.Standings {
