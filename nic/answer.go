@@ -77,6 +77,6 @@ func (s *shard) resume() {
 func (s *shard) lockSent() {
 	s.mu.Lock()
 	if s.waiting {
-		s.step(s.n.cfg.Clock(), byBackground)
+		s.hasten(s.step(s.n.cfg.Clock(), byBackground))
 	}
 }

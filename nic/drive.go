@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -45,7 +46,7 @@ type background struct {
 
 	met atomic.Uint64 // how often a caller found somebody stepping
 
-	driven   atomic.Bool  // a waiter steps, and sleeps in the link; see sleep.go
+	since    atomic.Int64 // when a waiter began to step, and to sleep in the link, or never; see sleep.go
 	bed      sync.Mutex   // of who sleeps in the link
 	sleepers atomic.Int32 // waiters that others must wake
 }
@@ -54,7 +55,11 @@ func (b *background) init() {
 	b.alarm = make(chan struct{}, 1)
 	b.caller.Store(longAgo)
 	b.deadline.Store(never)
+	b.since.Store(never)
 }
+
+// driven reports whether a waiter looks after the shard.
+func (b *background) driven() bool { return b.since.Load() != never }
 
 // drive steps the shard in the caller's own thread, unless somebody else is at
 // it: whoever holds the lock looks again after unlocking, so what was posted
@@ -75,15 +80,21 @@ func (s *shard) drive(by stepper) (moved bool) {
 		d := s.step(now, by)
 		moved = moved || s.stats.moved() != before
 		s.mu.Unlock()
-		if s.bg.asleep.Load() && d < s.bg.until.Load() {
-			s.link.Wake()
-		}
+		s.hasten(d)
 		if !s.pending() {
 			return moved
 		}
 	}
 	s.kick()
 	return moved
+}
+
+// hasten ends the sleep in the link of who would sleep beyond what a step of
+// another thread has found to be the deadline.
+func (s *shard) hasten(deadline int64) {
+	if s.bg.asleep.Load() && deadline < s.bg.until.Load() {
+		s.link.Wake()
+	}
 }
 
 // post makes sure that what was just left for the shard is looked at.
@@ -133,7 +144,7 @@ func (s *shard) run() {
 	left := false            // something was, while this goroutine stepped
 	for s.n.end.Load() == nil {
 		now := s.n.cfg.Clock()
-		if !left && (s.bg.driven.Load() || now-s.bg.caller.Load() < lease) {
+		if !left && (s.bg.driven() || now-s.bg.caller.Load() < lease) {
 			nap.longer(now)
 			continue
 		}
@@ -148,6 +159,7 @@ func (s *shard) run() {
 		d := s.step(now, byBackground)
 		moved := s.stats.moved() != before
 		s.mu.Unlock()
+		s.hasten(d) // a waiter may have come
 		left = s.pending()
 		if moved {
 			active = now
@@ -158,7 +170,7 @@ func (s *shard) run() {
 		case d <= now || left || now-active < spin:
 			s.n.yield()
 		default:
-			if err := s.sleep(d, nil); err != nil {
+			if err := s.sleep(context.Background(), d, nil); err != nil {
 				if errors.Is(err, link.ErrClosed) {
 					return
 				}
@@ -179,8 +191,8 @@ type nap struct {
 // longer naps, an eighth longer than the last time.
 func (p *nap) longer(now int64) {
 	most := maxNap
-	if p.s.bg.driven.Load() {
-		most = maxDriven
+	if since := p.s.bg.since.Load(); since != never {
+		most = min(max(maxNap, time.Duration(now-since)), maxDriven)
 	}
 	p.length = min(max(p.length+p.length/8, p.s.n.cfg.Lease), most)
 	d := p.length

@@ -105,7 +105,6 @@ func (n *NIC) Close() error {
 		n.stop(verbs.ErrClosed) // steps do nothing from now on
 		for _, s := range n.shards {
 			s.mu.Unlock()
-			s.wake()
 		}
 		n.wg.Wait()
 		for _, s := range n.shards {
@@ -126,6 +125,9 @@ func (n *NIC) Close() error {
 func (n *NIC) stop(why error) {
 	if n.end.CompareAndSwap(nil, &why) {
 		close(n.gone)
+		for _, s := range n.shards {
+			s.wake() // a waiter, too, may sleep in the link
+		}
 	}
 }
 

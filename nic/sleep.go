@@ -11,14 +11,16 @@ import (
 // waiter of the same shard, or one whose completions come from several shards, is
 // woken by whoever steps.
 
-// maxDriven bounds the background's naps while a waiter looks after the shard. A
-// waiter that has slept longer than maxNap wakes it when it leaves.
+// maxDriven bounds the background's naps while a waiter looks after the shard. They
+// exceed maxNap only by as much as that waiter has been there, and one that has
+// been there longer than maxNap ends them when it leaves.
 const maxDriven = time.Second
 
 // sleep waits in the link until deadline, holding no lock but the bed. It is the
 // background's, or that of a waiter for a queue. Having said that somebody is
-// asleep it looks once more for what was left before that could be seen.
-func (s *shard) sleep(deadline int64, waiter *cq) error {
+// asleep it looks once more for what was left before that could be seen, and whether
+// the wait is over: the one in bed before may have taken the wake that told of it.
+func (s *shard) sleep(ctx context.Context, deadline int64, waiter *cq) error {
 	b := &s.bg
 	if waiter != nil {
 		b.bed.Lock()
@@ -31,8 +33,8 @@ func (s *shard) sleep(deadline int64, waiter *cq) error {
 	defer b.asleep.Store(false)
 	switch {
 	case s.pending() || b.deadline.Load() < deadline || s.n.end.Load() != nil,
-		waiter == nil && b.driven.Load(),
-		waiter != nil && len(waiter.token) > 0:
+		waiter == nil && b.driven(),
+		waiter != nil && (len(waiter.token) > 0 || waiter.destroyed() || ctx.Err() != nil):
 		return nil
 	}
 	wait := time.Duration(-1)
@@ -47,19 +49,19 @@ func (s *shard) sleep(deadline int64, waiter *cq) error {
 // then.
 func (s *shard) attend(ctx context.Context, c *cq) bool {
 	b := &s.bg
-	if s.n.cfg.Lease == 0 || !b.driven.CompareAndSwap(false, true) {
+	began := s.n.cfg.Clock()
+	if s.n.cfg.Lease == 0 || !b.since.CompareAndSwap(never, began) {
 		return false
 	}
 	if b.asleep.Load() {
 		s.link.Wake() // the background
 	}
 	c.attending.Store(s)
-	began := s.n.cfg.Clock()
 	defer func() {
 		c.attending.Store(nil)
 		now := s.n.cfg.Clock()
 		b.caller.Store(now)
-		b.driven.Store(false)
+		b.since.Store(never)
 		switch {
 		case b.sleepers.Load() > 0:
 			s.kick()
@@ -71,14 +73,18 @@ func (s *shard) attend(ctx context.Context, c *cq) bool {
 		defer context.AfterFunc(ctx, s.link.Wake)()
 	}
 	for ctx.Err() == nil && s.n.end.Load() == nil && !c.destroyed() {
-		s.drive(byPoller)
+		moved := s.drive(byPoller)
 		select {
 		case <-c.token:
 			return true
 		default:
 		}
-		if d := b.deadline.Load(); d > s.n.cfg.Clock() && s.sleep(d, c) != nil {
-			return false
+		if d := b.deadline.Load(); d > s.n.cfg.Clock() {
+			if s.sleep(ctx, d, c) != nil {
+				return false
+			}
+		} else if !moved {
+			s.n.yield() // somebody else steps
 		}
 	}
 	return true // WaitCQ finds out which

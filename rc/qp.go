@@ -184,7 +184,7 @@ func (q *QP) Sent(b *wire.Burst, sent int) {
 		q.stats.SentBytes -= uint64(s.Len - s.Opcode.Info().HdrLen - pad - bth.ICRCLen)
 	}
 	if b.Kind == wire.KindRequest {
-		q.takeBackAck(b)
+		q.takeBackAck(b, sent)
 		if sent < b.Len() {
 			q.unsendRequests(b, sent)
 		}

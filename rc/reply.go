@@ -197,13 +197,16 @@ func (q *QP) addAck(b *wire.Burst) {
 	q.stats.SentResponses += uint64(b.Len() - n)
 }
 
-// takeBackAck takes an ACK that did not leave out of a burst of requests.
-func (q *QP) takeBackAck(b *wire.Burst) {
+// takeBackAck takes an ACK that did not leave out of a burst of requests of which
+// sent packets did. Where a link has taken some of them it goes first next time: or
+// it never leaves one that takes a part of each burst.
+func (q *QP) takeBackAck(b *wire.Burst, sent int) {
 	last := b.Len() - 1
 	if s := &b.Segs[last]; s.Opcode == bth.RCAck {
 		q.stats.SentResponses--
 		q.unsendAck(s.PSN, bth.Syndrome(b.Header(last)[bth.BTHLen]))
 		b.Segs = b.Segs[:last]
+		q.passed = q.passed || sent > 0
 	}
 }
 
