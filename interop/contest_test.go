@@ -25,8 +25,8 @@ func TestStandings(t *testing.T) {
 		"udp":    rounds(10, 30, 40, 25, 5),
 		"packet": rounds(1, 1, 1, 1, 1),
 	})
-	if len(all) != 8 {
-		t.Fatalf("%d rows, not 4 figures over 2 links", len(all))
+	if len(all) != 10 {
+		t.Fatalf("%d rows, not 5 figures over 2 links", len(all))
 	}
 	// Ratios are of rounds, not of medians: those would be 25/10.
 	first := all[0]
