@@ -54,10 +54,13 @@ race: ## the tests under the race detector; needs gcc
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
 	@targets=$$($(GO) test -vet=off -list '^Fuzz' $(PKG) | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, f[i]; n = 0}'); \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	while read -r pkg name; do \
 		[ -n "$$pkg" ] || continue; \
 		echo "-- $$pkg $$name"; \
-		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
+		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg" 2>&1 | tee "$$log" || \
+			{ grep -q '^    context deadline exceeded$$' "$$log" && ! grep -qiE 'failing input|panic' "$$log" && \
+			echo "-- nothing was found: Go before 1.27 may fail as the time ends (go.dev/issue/75804)"; }; \
 	done <<<"$$targets"
 
 .PHONY: microbench
