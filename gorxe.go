@@ -55,8 +55,12 @@ type Config struct {
 	// Tap is the path of a pcapng file to write all traffic to.
 	Tap string
 
-	Name   string       // of the device ("rxe0")
-	Shards int          // independent lanes, for as many cores (1)
+	Name   string // of the device ("rxe0")
+	Shards int    // independent lanes, for as many cores (1)
+	// Serve is for a program that serves the device to others (see OpenNIC):
+	// the device's own goroutines move it, without waiting to see whether a
+	// program steps it in a thread of its own.
+	Serve  bool
 	Logger *slog.Logger // for errors that nobody else is told of (none)
 }
 
@@ -68,10 +72,23 @@ type Config struct {
 // it, packet.ErrPrivilege and xdp.ErrPrivilege name the capability that is
 // missing, xdp.ErrOccupied says which program an interface has already.
 func Open(cfg Config) (*verbs.Context, error) {
+	return context(OpenNIC(cfg))
+}
+
+// OpenNIC is Open for a program that is the device rather than uses it, such as
+// one that serves it to other processes (Config.Serve).
+func OpenNIC(cfg Config) (*nic.NIC, error) {
 	return open(&cfg, opener{udp: udp.Open, packet: packet.Open, xdp: xdp.Open})
 }
 
-func open(cfg *Config, o opener) (*verbs.Context, error) {
+func context(n *nic.NIC, err error) (*verbs.Context, error) {
+	if err != nil {
+		return nil, err
+	}
+	return verbs.NewContext(n), nil
+}
+
+func open(cfg *Config, o opener) (*nic.NIC, error) {
 	p, err := newPlace(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: %w", err)
@@ -96,9 +113,13 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 		links = c.WrapAll(links, tap.Config{})
 		c.CloseWithLinks()
 	}
-	d, err := nic.Open(nic.Config{
+	lease := nic.DefaultSpin
+	if cfg.Serve {
+		lease = 0
+	}
+	n, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
-		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: nic.DefaultSpin,
+		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: lease,
 		Missing: missing, Logger: cfg.Logger, MaxSL: maxSL(),
 		Manual: o.show,
 	})
@@ -106,7 +127,7 @@ func open(cfg *Config, o opener) (*verbs.Context, error) {
 		closeLinks(links)
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
-	return verbs.NewContext(d), nil
+	return n, nil
 }
 
 // maxSL is the highest service level that this program may send with: SO_PRIORITY

@@ -42,7 +42,7 @@ func TestAutoFallsBack(t *testing.T) {
 			}
 			require.NoError(t, err)
 			defer dev.Close()
-			a, err := dev.Device()
+			a, err := dev.QueryDevice()
 			require.NoError(t, err)
 			require.Equal(t, "packet", a.Link)
 			require.ElementsMatch(t, c.missing, a.Missing)

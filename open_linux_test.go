@@ -262,3 +262,21 @@ func TestDefaults(t *testing.T) {
 		require.Equal(t, [4]uint8{c.timeout, c.retry, c.rnr, c.minRNR}, [4]uint8{got.Timeout, got.RetryCnt, got.RNRRetry, got.MinRNRTimer})
 	}
 }
+
+// TestOpenNIC: the device itself, which moves without a program that steps it.
+func TestOpenNIC(t *testing.T) {
+	n, err := gorxe.OpenNIC(gorxe.Config{Addr: loA, Serve: true})
+	require.NoError(t, err)
+	defer n.Close()
+	e := newEnd(verbs.NewContext(n))
+	la := must(e.qp.Endpoint(netip.MustParseAddr(loA)))
+	require.NoError(t, e.qp.Connect(la, la, verbs.ConnectOptions{}))
+	must(e.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.WRWrite, SGL: []verbs.SGE{e.mr.SGE(0, 4096)}, RemoteAddr: e.mr.Addr() + 8192, RKey: e.mr.RKey(), Flags: verbs.SendSignaled,
+	}}))
+	e.wait()
+
+	n, err = gorxe.OpenNIC(gorxe.Config{Interface: "nosuch0"})
+	require.ErrorIs(t, err, hostnet.ErrNoInterface)
+	require.Nil(t, n)
+}

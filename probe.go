@@ -17,12 +17,12 @@ import (
 // ignored. Errors are those of Open, but for a taken port.
 func Probe(cfg Config) (*verbs.Context, error) {
 	cfg.Faults, cfg.Tap = "", ""
-	return open(&cfg, opener{
+	return context(open(&cfg, opener{
 		udp:    func(c udp.Config) ([]link.Link, error) { i, err := udp.Probe(c); return show(i, c.Shards, err) },
 		packet: func(c packet.Config) ([]link.Link, error) { i, err := packet.Probe(c); return show(i, c.Shards, err) },
 		xdp:    func(c xdp.Config) ([]link.Link, error) { i, err := xdp.Probe(c); return show(i, c.Shards, err) },
 		show:   true,
-	})
+	}))
 }
 
 // show returns links that have nothing but a description.
