@@ -44,7 +44,8 @@ type background struct {
 	asleep   atomic.Bool
 	alarm    chan struct{} // ends a nap, or the next one
 
-	met atomic.Uint64 // how often a caller found somebody stepping
+	met   atomic.Uint64 // how often a caller found somebody stepping
+	steps atomic.Uint64 // of the background
 
 	since    atomic.Int64 // when a waiter began to step, and to sleep in the link, or never; see sleep.go
 	bed      sync.Mutex   // of who sleeps in the link
@@ -159,6 +160,7 @@ func (s *shard) run() {
 		d := s.step(now, byBackground)
 		moved := s.stats.moved() != before
 		s.mu.Unlock()
+		s.bg.steps.Add(1)
 		s.hasten(d) // a waiter may have come
 		left = s.pending()
 		if moved {
