@@ -19,12 +19,12 @@ func (n *NIC) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQPRdAtom: verbs.MaxRdAtomic, MaxInitRdAtom: verbs.MaxRdAtomic, LocalAckDelay: verbs.LocalAckDelay,
 		MaxSRQ: MaxSRQ, MaxSRQWR: verbs.MaxSRQWR, MaxAH: MaxAH, MaxMcastGrp: MaxGroups, MaxMcastQP: maxGroupQPs,
 		PhysPorts: 1, Shards: len(n.shards), AtomicHCA: true,
-		Link: info.Name, ICRC: strength(info), Missing: slices.Concat(n.cfg.Missing, info.Missing),
+		Link: info.Name, ICRC: strength(info), Missing: slices.Concat(n.cfg.Missing, n.port.Load().Missing, info.Missing),
 	}, nil
 }
 
-// nodeGUID is the interface identifier of the first GID, which is an EUI-64
-// where the interface has a MAC.
+// nodeGUID is the interface identifier of the first GID that the device was
+// opened with, which is an EUI-64 where the interface has a MAC.
 func (n *NIC) nodeGUID() (v uint64) {
 	for _, b := range n.cfg.GIDs[0].GID[8:] {
 		v = v<<8 | uint64(b)
@@ -51,19 +51,24 @@ func (n *NIC) QueryPort() (verbs.PortAttr, error) {
 	if err := n.Err(); err != nil {
 		return verbs.PortAttr{}, err
 	}
+	p := n.port.Load()
+	state := "PORT_DOWN (1)"
+	if p.Active {
+		state = "PORT_ACTIVE (4)"
+	}
 	return verbs.PortAttr{
-		State: "PORT_ACTIVE (4)", Active: true, MaxMTU: 4096, ActiveMTU: n.cfg.ActiveMTU,
-		GIDTblLen: len(n.cfg.GIDs), PKeyTblLen: 1, LinkLayer: "Ethernet",
-		NetDev: n.cfg.NetDev, NetMTU: n.cfg.MTU, SpeedMbit: n.cfg.SpeedMbit,
+		State: state, Active: p.Active, MaxMTU: 4096, ActiveMTU: p.ActiveMTU,
+		GIDTblLen: len(p.GIDs), PKeyTblLen: 1, LinkLayer: "Ethernet",
+		NetDev: n.cfg.NetDev, NetMTU: p.MTU, SpeedMbit: p.SpeedMbit,
 	}, nil
 }
 
-// GIDs returns the GID table.
+// GIDs returns the GID table. An entry whose address has gone is all zero.
 func (n *NIC) GIDs() ([]verbs.GIDEntry, error) {
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
-	return slices.Clone(n.cfg.GIDs), nil
+	return slices.Clone(n.port.Load().GIDs), nil
 }
 
 // Events returns the channel of asynchronous events, closed by Close.

@@ -81,11 +81,12 @@ func (x addresses) Flow(d mr.PD, handle uint32) *wire.Flow {
 
 // route fills in an address vector's form on the wire, for the link of a shard.
 func (n *NIC) route(f *wire.Flow, s *shard, av *verbs.AV, port uint16) error {
-	if av.SGIDIndex < 0 || av.SGIDIndex >= len(n.cfg.GIDs) {
-		return fmt.Errorf("nic: GID index %d: the table has 0..%d", av.SGIDIndex, len(n.cfg.GIDs)-1)
+	p := n.port.Load()
+	if av.SGIDIndex < 0 || av.SGIDIndex >= len(p.GIDs) {
+		return fmt.Errorf("nic: GID index %d: the table has 0..%d", av.SGIDIndex, len(p.GIDs)-1)
 	}
-	src, dst := n.cfg.GIDs[av.SGIDIndex].GID.Addr(), av.DGID.Addr()
-	if err := n.checkPath(av.SGIDIndex, src, dst); err != nil {
+	src, dst := p.GIDs[av.SGIDIndex].GID.Addr(), av.DGID.Addr()
+	if err := n.checkPath(p, av.SGIDIndex, src, dst); err != nil {
 		return err
 	}
 	if av.SL > n.cfg.MaxSL && av.SL <= 7 { // the system would refuse each packet
@@ -96,9 +97,9 @@ func (n *NIC) route(f *wire.Flow, s *shard, av *verbs.AV, port uint16) error {
 		f.TTL = defaultTTL
 	}
 	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
-		f.Scope = n.cfg.Scope
+		f.Scope = p.Scope
 	}
-	if r, ok := s.link.(link.PortResolver); ok && !n.own[dst] {
+	if r, ok := s.link.(link.PortResolver); ok && !p.own[dst] {
 		var err error
 		if f.SrcPort, err = r.ResolvePort(src, port); err != nil {
 			return fmt.Errorf("nic: no source port from %v: %w", src, err)

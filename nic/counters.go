@@ -111,7 +111,7 @@ func (t *qpTotals) named() map[string]uint64 {
 //	shard_busy             times that a program found somebody else at its shard
 //	hairpin_pkts           packets from this device to itself
 //	send_err               packets that the system refused
-//	link_downed            errors of the link other than that it is full
+//	link_downed            times that the port went down, and errors of the link other than that it is full
 //	fault_...              packets hit by fault rules, by direction and effect
 //	link_...               what the link counts itself (link.Stats), in packets
 func (n *NIC) Counters() (map[string]uint64, error) {
@@ -145,7 +145,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	for k, v := range map[string]uint64{
 		"sent_pkts": d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
 		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin, "shard_busy": busy,
-		"send_err": d.sendErr, "link_downed": d.linkDown,
+		"send_err": d.sendErr, "link_downed": d.linkDown + n.downs.Load(),
 		"link_rx_packets": l.RxPackets, "link_rx_bytes": l.RxBytes, "link_tx_packets": l.TxPackets, "link_tx_bytes": l.TxBytes,
 		"link_rx_dropped": l.RxDropped, "link_rx_invalid": l.RxInvalid, "link_tx_errors": l.TxErrors, "link_tx_short": l.TxShort,
 	} {

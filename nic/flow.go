@@ -20,9 +20,9 @@ func (n *NIC) checkAttr(a *verbs.QPAttr, m verbs.AttrMask) error {
 	if m&verbs.AttrPKeyIndex != 0 && a.PKeyIndex != 0 {
 		return fmt.Errorf("nic: P_Key index %d: the table has index 0 only", a.PKeyIndex)
 	}
-	if m&verbs.AttrPathMTU != 0 && a.PathMTU.Valid() && a.PathMTU > n.cfg.ActiveMTU {
+	if p := n.port.Load(); m&verbs.AttrPathMTU != 0 && a.PathMTU.Valid() && a.PathMTU > p.ActiveMTU {
 		return fmt.Errorf("nic: path MTU %d is above the port's active MTU %d: %s has an MTU of %d and needs %d (ip link set %[3]s mtu %[5]d), or choose a path MTU of %[2]d",
-			a.PathMTU, n.cfg.ActiveMTU, n.netDev(), n.cfg.MTU, int(a.PathMTU)+headroom)
+			a.PathMTU, p.ActiveMTU, n.netDev(), p.MTU, int(a.PathMTU)+headroom)
 	}
 	return nil
 }
@@ -58,13 +58,15 @@ func sourcePort(local, remote, label uint32) uint16 {
 
 // checkPath refuses what cannot work on the wire, the mistakes that otherwise
 // show as a retry counter exceeded.
-func (n *NIC) checkPath(index int, src, dst netip.Addr) error {
+func (n *NIC) checkPath(p *port, index int, src, dst netip.Addr) error {
 	switch {
 	case dst.IsUnspecified():
 		return fmt.Errorf("nic: the peer's GID is all zero: it was not exchanged, or the peer has no GID at its index")
+	case src.IsUnspecified():
+		return fmt.Errorf("nic: GID %d is empty, its address was removed from %s: %s", index, n.netDev(), n.advise(dst))
 	case !sameScope(src, dst):
 		return fmt.Errorf("nic: GID %d is %s (%v), the peer's GID is %s (%v): %s", index, kind(src), src, kind(dst), dst, n.advise(dst))
-	case !slices.Contains(n.cfg.Addrs, src):
+	case !slices.Contains(p.Addrs, src):
 		return fmt.Errorf("nic: GID %d (%v) is not an address of %s, so nothing can be sent from it: %s", index, src, n.netDev(), n.advise(dst))
 	}
 	return nil
@@ -83,21 +85,26 @@ func kind(a netip.Addr) string {
 
 // advise says which GID goes with a peer's address.
 func (n *NIC) advise(peer netip.Addr) string {
-	if i, err := n.ChooseGID(peer); err == nil {
-		return fmt.Sprintf("choose GID index %d (%v; -g %[1]d)", i, n.cfg.GIDs[i].GID.Addr())
+	p := n.port.Load()
+	if i, err := p.choose(peer); err == nil && i >= 0 && i < len(p.GIDs) {
+		return fmt.Sprintf("choose GID index %d (%v; -g %[1]d)", i, p.GIDs[i].GID.Addr())
 	}
 	return fmt.Sprintf("the table has no usable %s GID; add such an address to %s, or connect by the peer's other addresses", kind(peer), n.netDev())
 }
 
 // ChooseGID returns the index of the GID to reach peer from.
 func (n *NIC) ChooseGID(peer netip.Addr) (int, error) {
-	if n.cfg.ChooseGID != nil {
-		return n.cfg.ChooseGID(peer)
+	return n.port.Load().choose(peer)
+}
+
+func (p *port) choose(peer netip.Addr) (int, error) {
+	if p.ChooseGID != nil {
+		return p.ChooseGID(peer)
 	}
 	peer = peer.Unmap().WithZone("")
-	for _, g := range n.cfg.GIDs {
+	for _, g := range p.GIDs {
 		a := g.GID.Addr()
-		if kind(a) == kind(peer) && slices.Contains(n.cfg.Addrs, a) {
+		if kind(a) == kind(peer) && slices.Contains(p.Addrs, a) {
 			return g.Index, nil
 		}
 	}

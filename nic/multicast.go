@@ -139,10 +139,10 @@ func (s *shard) multicast(now int64, f *from, p *bth.Packet, b []byte) trace.Rea
 		return s.drop(nil, trace.DropAddress, p)
 	case len(members) == 0:
 		return s.drop(nil, trace.DropGroup, p)
-	case !f.handed && s.n.own[f.src]:
+	case !f.handed && s.n.isOwn(f.src):
 		return s.drop(nil, trace.DropLoopback, p)
 	}
-	mine := s.n.own[f.src]
+	mine := s.n.isOwn(f.src)
 	told := uint32(1 << s.index)
 	why := trace.DropLoopback // what nobody but its sender is here for
 	for _, q := range members {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -33,7 +32,8 @@ var (
 type NIC struct {
 	cfg    Config
 	shards []*shard
-	own    map[netip.Addr]bool // addresses of the GID table: hairpin
+	port   atomic.Pointer[port] // see SetPort
+	downs  atomic.Uint64        // times that it went down
 
 	mu       sync.Mutex // objects, below
 	rng      *mrand.Rand
@@ -73,15 +73,13 @@ func Open(cfg Config) (*NIC, error) {
 		return nil, err
 	}
 	n := &NIC{
-		cfg: cfg, rng: newRand(cfg.Seed), own: make(map[netip.Addr]bool),
+		cfg: cfg, rng: newRand(cfg.Seed),
 		events: make(chan verbs.AsyncEvent, eventDepth), gone: make(chan struct{}),
 		single: runtime.GOMAXPROCS(0) == 1,
 	}
 	n.qpnPerm = perm.New(qpnSlotBits, n.rng.Uint64())
 	n.regions = mr.NewTable(n.rng.Uint64())
-	for _, g := range cfg.GIDs {
-		n.own[g.GID.Addr()] = true
-	}
+	n.port.Store(cfg.firstPort())
 	for i, l := range cfg.Links {
 		n.shards = append(n.shards, newShard(n, i, l))
 	}

@@ -157,12 +157,12 @@ func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
 	case bth.UC:
 		q.eng = uc.New(cfg)
 	default:
-		q.eng = ud.New(ud.Config{Config: cfg, Addresses: addresses{q.s}, MTU: int(n.cfg.ActiveMTU)})
+		q.eng = ud.New(ud.Config{Config: cfg, Addresses: addresses{q.s}, MTU: int(n.port.Load().ActiveMTU)})
 	}
 	n.install(q)
 	return verbs.QPInfo{
 		Handle: q.h, QPN: uint32(q.qpn), PSN: n.rng.Uint32() & bth.PSNMask, SendRing: sqMem, RecvRing: rqMem,
-		MaxDatagram: int(n.cfg.ActiveMTU),
+		MaxDatagram: int(n.port.Load().ActiveMTU),
 	}, nil
 }
 

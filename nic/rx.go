@@ -204,7 +204,7 @@ func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	switch w := q.eng.Flow(); {
 	case w != nil && (f.src != w.Dst || f.dst != w.Src):
 		return trace.DropAddress
-	case q.class == bth.UD && !f.dst.IsMulticast() && !q.s.n.own[f.dst]: // a broadcast, say
+	case q.class == bth.UD && !f.dst.IsMulticast() && !q.s.n.isOwn(f.dst): // a broadcast, say
 		return trace.DropAddress
 	}
 	if !pkeysMatch(p.PKey, verbs.DefaultPKey) {

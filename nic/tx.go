@@ -81,7 +81,7 @@ func (s *shard) isOwn(a netip.Addr) bool {
 	if a == s.far {
 		return false
 	}
-	if s.n.own[a] {
+	if s.n.isOwn(a) {
 		return true
 	}
 	s.far = a

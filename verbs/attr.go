@@ -292,6 +292,7 @@ const (
 	EventSRQErr      EventType = 14
 	EventSRQLimit    EventType = 15
 	EventLastWQE     EventType = 16
+	EventGIDChange   EventType = 18
 )
 
 func (t EventType) String() string {
@@ -320,6 +321,8 @@ func (t EventType) String() string {
 		return "SRQ limit reached"
 	case EventLastWQE:
 		return "last WQE reached"
+	case EventGIDChange:
+		return "GID table change"
 	}
 	return fmt.Sprintf("EventType(%d)", uint8(t))
 }
