@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"errors"
 	"maps"
 
 	"github.com/gorxe/gorxe/link"
@@ -22,19 +23,10 @@ func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 	for i, v := range c {
 		t.counts[i] += v
 	}
-	t.stats.SentRequests += s.SentRequests
-	t.stats.SentResponses += s.SentResponses
-	t.stats.RcvdRequests += s.RcvdRequests
-	t.stats.RcvdResponses += s.RcvdResponses
-	t.stats.SentBytes += s.SentBytes
-	t.stats.RcvdBytes += s.RcvdBytes
-	t.stats.Repeated += s.Repeated
-	t.stats.AcksSent += s.AcksSent
-	t.stats.AcksCoalesced += s.AcksCoalesced
-	t.stats.Sends += s.Sends
-	t.stats.Recvs += s.Recvs
-	t.stats.Completed += s.Completed
-	t.stats.Lost += s.Lost
+	mine, more := t.stats.Each(), s.Each()
+	for i := range mine {
+		*mine[i] += *more[i]
+	}
 }
 
 // named returns the counters by name: those below, and every other reason that
@@ -104,16 +96,26 @@ func (t *qpTotals) named() map[string]uint64 {
 // Counters returns the device's counters by name: those of all queue pairs, of
 // destroyed ones too (see qpTotals.named), and
 //
+//	port_xmit_data, port_rcv_data        UDP payload that the link took and gave, in words of 4 octets (sysfs)
+//	port_xmit_packets, port_rcv_packets  and its packets (sysfs)
+//	port_xmit_wait         nanoseconds that packets waited because the link had no room (sysfs, in ticks)
+//	port_xmit_discards     packets that the system refused (sysfs)
+//	port_rcv_errors        packets that were malformed or damaged (sysfs)
+//	link_downed            times that the link failed (sysfs)
+//	rx_icrc_encapsulated   packets with a wrong ICRC (mlx5)
 //	sent_pkts, sent_bytes  packets that the link took, octets of UDP payload
 //	rcvd_pkts, rcvd_bytes  packets proven and admitted to a queue pair
 //	tx_bursts, tx_sends    super-packets, and the Send calls that took them
 //	rx_datagrams           super-packets or packets that the link gave
 //	shard_busy             times that a program found somebody else at its shard
 //	hairpin_pkts           packets from this device to itself
-//	send_err               packets that the system refused
-//	link_downed            times that the port went down, and errors of the link other than that it is full
+//	send_err               packets that the system refused, with all that was behind them
 //	fault_...              packets hit by fault rules, by direction and effect
 //	link_...               what the link counts itself (link.Stats), in packets
+//
+// DescribeCounter has their units, and docs/counters.md what compares with what.
+// No counter ever goes back. The call takes time in proportion to the queue
+// pairs, but holds no shard longer than for a few dozen of them.
 func (n *NIC) Counters() (map[string]uint64, error) {
 	if err := n.Err(); err != nil {
 		return nil, err
@@ -124,15 +126,10 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	var l link.Stats
 	named := map[string]uint64{}
 	for _, s := range n.shards {
+		one := s.totals()
+		t.addAll(&one.counts, &one.stats)
 		s.mu.Lock()
-		t.addAll(&s.counts, &transport.Stats{})
-		t.addAll(&s.retire.counts, &s.retire.stats)
-		for _, q := range s.qps {
-			if q != nil {
-				t.add(q)
-			}
-		}
-		d.add(&s.stats)
+		d.add(&s.stats, n.cfg.Clock())
 		busy += s.bg.met.Load()
 		if r, ok := s.link.(link.StatsReader); ok {
 			addLink(&l, r.Stats())
@@ -143,15 +140,59 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	m := t.named()
 	maps.Copy(m, named)
 	for k, v := range map[string]uint64{
-		"sent_pkts": d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
+		"port_xmit_data": d.sentBytes / 4, "port_rcv_data": d.portRcvBytes / 4, "port_xmit_packets": d.sentPkts, "port_rcv_packets": d.portRcvPkts,
+		"port_xmit_wait": uint64(d.waited), "port_xmit_discards": d.sendErr + l.TxErrors, "port_rcv_errors": t.malformed(), "link_downed": d.linkDown,
+		"rx_icrc_encapsulated": t.counts[trace.DropICRC] + t.counts[trace.DropICRCWindow],
+		"sent_pkts":            d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
 		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin, "shard_busy": busy,
-		"send_err": d.sendErr, "link_downed": d.linkDown + n.downs.Load(),
+		"send_err":        d.sendErr,
 		"link_rx_packets": l.RxPackets, "link_rx_bytes": l.RxBytes, "link_tx_packets": l.TxPackets, "link_tx_bytes": l.TxBytes,
 		"link_rx_dropped": l.RxDropped, "link_rx_invalid": l.RxInvalid, "link_tx_errors": l.TxErrors, "link_tx_short": l.TxShort,
 	} {
 		m[k] = v
 	}
 	return m, nil
+}
+
+// totals adds up the shard's queue pairs, past ones included. One that is
+// destroyed during the count may be missing from it, but is never in it twice,
+// so the sum is no more than the truth; and as it was the truth once, the largest
+// of all counts is what to tell.
+func (s *shard) totals() qpTotals {
+	s.mu.Lock()
+	t := s.retire
+	for i, v := range s.counts {
+		t.counts[i] += v
+	}
+	s.unlock()
+	s.each(t.add)
+	s.mu.Lock()
+	t.atLeast(&s.stats.told)
+	s.stats.told = t
+	s.unlock()
+	return t
+}
+
+// atLeast raises each counter to what it has been.
+func (t *qpTotals) atLeast(o *qpTotals) {
+	for i, v := range o.counts {
+		t.counts[i] = max(t.counts[i], v)
+	}
+	mine, was := t.stats.Each(), o.stats.Each()
+	for i := range mine {
+		*mine[i] = max(*mine[i], *was[i])
+	}
+}
+
+// malformed counts packets that were damaged, or never good.
+func (t *qpTotals) malformed() (sum uint64) {
+	for _, r := range [...]trace.Reason{
+		trace.DropShort, trace.DropOpcode, trace.DropTVer, trace.DropNotIP, trace.DropFragment, trace.DropUDPLen, trace.DropIPChecksum,
+		trace.DropICRC, trace.DropICRCWindow,
+	} {
+		sum += t.counts[r]
+	}
+	return sum
 }
 
 // addNamed adds the counters that a link, and what it wraps, has of its own
@@ -179,13 +220,47 @@ type shardStats struct {
 	rxDatagrams         uint64
 	hairpin             uint64 // packets that did not leave the device
 	sendErr             uint64 // segments that the system refused
-	linkDown            uint64 // errors of the link other than a full one
+
+	portRcvPkts, portRcvBytes uint64 // that the link gave, good or not
+
+	linkDown uint64 // times that the link failed
+	failed   bool   // the last look at it
+
+	waited int64 // nanoseconds that something waited for the link
+	since  int64 // when that was last added to; 0 while nothing waits
+
+	told qpTotals // what Counters said last
+}
+
+// linkState takes note of what a look at the link ended with, and reports
+// whether it is an error to tell of.
+func (a *shardStats) linkState(err error) (bad bool) {
+	bad = err != nil && !errors.Is(err, link.ErrClosed)
+	if bad && !a.failed {
+		a.linkDown++
+	}
+	a.failed = bad
+	return bad
+}
+
+// waitFor says at the end of a step whether the link was full. Only that is
+// waiting for the link: what a window, a credit or a timer holds back is not
+// offered to it.
+func (a *shardStats) waitFor(now int64, full bool) {
+	if a.since != 0 {
+		a.waited += now - a.since
+		a.since = 0
+	}
+	if full {
+		a.since = max(now, 1)
+	}
 }
 
 // moved changes when a packet comes or goes.
 func (a *shardStats) moved() uint64 { return a.rcvdPkts + a.sentPkts + a.hairpin }
 
-func (a *shardStats) add(b *shardStats) {
+// add adds what another shard did until now.
+func (a *shardStats) add(b *shardStats, now int64) {
 	a.sentPkts += b.sentPkts
 	a.sentBytes += b.sentBytes
 	a.rcvdPkts += b.rcvdPkts
@@ -196,6 +271,12 @@ func (a *shardStats) add(b *shardStats) {
 	a.hairpin += b.hairpin
 	a.sendErr += b.sendErr
 	a.linkDown += b.linkDown
+	a.portRcvPkts += b.portRcvPkts
+	a.portRcvBytes += b.portRcvBytes
+	a.waited += b.waited
+	if b.since != 0 {
+		a.waited += max(0, now-b.since)
+	}
 }
 
 func addLink(a *link.Stats, b link.Stats) {
