@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -21,6 +22,7 @@ type cq struct {
 	mu      sync.Mutex    // guards ring and lost when shared
 	lost    bool          // overflown
 
+	word      *atomic.Uint32 // of a client's queue: counts notifications
 	waiters   atomic.Int32
 	plain     atomic.Int32          // of them, those for any completion, not only a solicited one
 	attending atomic.Pointer[shard] // where one of them sleeps in the link
@@ -29,8 +31,13 @@ type cq struct {
 	users     int                   // queue pairs, twice when they use it for both; under NIC.mu
 }
 
-// notify wakes one waiter, who wakes the next.
+// notify wakes one waiter, who wakes the next, or all of another process.
 func (c *cq) notify() {
+	if c.word != nil {
+		c.word.Add(1)
+		sys.FutexWake(c.word)
+		return
+	}
 	select {
 	case c.token <- struct{}{}:
 	default:
@@ -101,18 +108,30 @@ func (k *sink) Push(w *verbs.WC, solicited bool) {
 // CreateCQ creates a completion queue. Its Vector is the shard that queue
 // pairs with this send queue will be on.
 func (n *NIC) CreateCQ(cfg verbs.CQConfig) (verbs.CQInfo, error) {
+	return n.createCQ(cfg, nil)
+}
+
+// createCQ creates a completion queue whose ring is in a client's memory, or with
+// none the process's own.
+func (n *NIC) createCQ(cfg verbs.CQConfig, mem []byte) (verbs.CQInfo, error) {
 	if cfg.Depth < 1 || cfg.Depth > verbs.MaxCQE {
 		return verbs.CQInfo{}, fmt.Errorf("nic: completion queue depth %d is not in 1..%d", cfg.Depth, verbs.MaxCQE)
 	}
 	if cfg.Vector < 0 || cfg.Vector >= len(n.shards) {
 		return verbs.CQInfo{}, fmt.Errorf("nic: completion vector %d is not in 0..%d, the device's shards", cfg.Vector, len(n.shards)-1)
 	}
-	mem := verbs.NewRingMem(cfg.Depth)
+	foreign := mem != nil
+	if !foreign {
+		mem = verbs.NewRingMem(cfg.Depth)
+	}
 	ring, ok := verbs.NewCompRing(mem)
 	if !ok {
-		panic("nic: completion ring of our own making is refused")
+		return verbs.CQInfo{}, fmt.Errorf("nic: memory of %d octets for a completion ring has a wrong size or alignment", len(mem))
 	}
 	c := &cq{ring: ring, token: make(chan struct{}, 1), gone: make(chan struct{})}
+	if foreign {
+		c.word = ring.Notifications()
+	}
 	c.feeders.Store(1 << cfg.Vector)
 
 	n.mu.Lock()

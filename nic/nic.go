@@ -32,8 +32,10 @@ var (
 type NIC struct {
 	cfg    Config
 	shards []*shard
-	port   atomic.Pointer[port] // see SetPort
-	downs  atomic.Uint64        // times that it went down
+	// clients are the users beside the process itself.
+	clients atomic.Pointer[[]*Client]
+	port    atomic.Pointer[port] // see SetPort
+	downs   atomic.Uint64        // times that it went down
 
 	mu       sync.Mutex // objects, below
 	rng      *mrand.Rand

@@ -1,9 +1,7 @@
 package nic
 
 import (
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,41 +85,6 @@ func TestWheelSleeps(t *testing.T) {
 	require.LessOrEqual(t, steps, wheelLevels)
 }
 
-// TestBells rings from several goroutines while another takes: nothing is
-// lost.
-func TestBells(t *testing.T) {
-	var b bells
-	require.False(t, b.rung())
-	const n = 3000
-	var wg sync.WaitGroup
-	ring := func(seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		for _, i := range r.Perm(n) {
-			b.ring(uint32(i) * (maxShardQPs / n))
-		}
-	}
-	for seed := range uint64(3) {
-		wg.Go(func() { ring(seed) })
-	}
-	done := make(chan struct{})
-	go func() { wg.Wait(); close(done) }()
-	got := map[uint32]bool{}
-	for over := false; !over; {
-		select {
-		case <-done:
-			over = true
-		default:
-		}
-		for _, i := range b.take(nil) {
-			got[i] = true
-		}
-	}
-	require.Len(t, got, n)
-	require.False(t, b.rung())
-	b.ring(maxShardQPs - 1)
-	require.Equal(t, []uint32{maxShardQPs - 1}, b.take(nil))
-}
-
 // TestTable: handles of dead objects find nothing, slots are not used again
 // soon, and the limit is a limit.
 func TestTable(t *testing.T) {
@@ -183,7 +146,7 @@ func TestInboxBounds(t *testing.T) {
 
 // TestFIFO keeps order while it grows and wraps.
 func TestFIFO(t *testing.T) {
-	var f fifo
+	var f fifo[qp]
 	next, want := uint32(0), uint32(0)
 	for round := range 200 {
 		for range round % 37 {

@@ -61,6 +61,7 @@ type qp struct {
 	eng   engine
 	timer timer
 
+	client     *Client // nil: the process itself
 	pd         *pd
 	send, recv *cq
 	srq        *srq          // or nil
@@ -68,6 +69,7 @@ type qp struct {
 
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
+	credit int  // see sched
 	dead   bool
 
 	// Of the messages that arrive; see answer.go.
@@ -90,53 +92,64 @@ func destQPN(b *wire.Burst) bth.QPN { return bth.BTH(b.Vec()[0]).DestQP() }
 // CreateQP creates a queue pair in state RESET, on the shard of its send
 // completion queue.
 func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
-	class, ok := map[verbs.QPType]bth.Class{verbs.RC: bth.RC, verbs.UC: bth.UC, verbs.UD: bth.UD}[r.Type]
-	switch {
-	case !ok:
-		return verbs.QPInfo{}, fmt.Errorf("nic: %v queue pairs: %w: there are RC, UC and UD", r.Type, verbs.ErrNotSupported)
-	case r.Type == verbs.UC && r.SRQ != 0:
-		return verbs.QPInfo{}, fmt.Errorf("nic: a UC queue pair with a shared receive queue: %w: RC and UD may have one", verbs.ErrNotSupported)
-	}
-	c, err := r.Cap.WithDefaults()
+	sqLen, rqLen, err := QPRingBytes(&r)
 	if err != nil {
 		return verbs.QPInfo{}, err
 	}
-	sqMem := verbs.NewRingMem(c.MaxSendWR * verbs.SendUnits(c.MaxSendSGE, c.MaxInline))
+	var rq []byte
+	if rqLen > 0 {
+		rq = verbs.NewRingBytes(rqLen)
+	}
+	info, _, err := n.createQP(nil, r, verbs.NewRingBytes(sqLen), rq)
+	return info, err
+}
+
+// createQP creates a queue pair of a client over the memory of its rings.
+func (n *NIC) createQP(client *Client, r verbs.QPReq, sqMem, rqMem []byte) (verbs.QPInfo, *qp, error) {
+	class, ok := map[verbs.QPType]bth.Class{verbs.RC: bth.RC, verbs.UC: bth.UC, verbs.UD: bth.UD}[r.Type]
+	switch {
+	case !ok:
+		return verbs.QPInfo{}, nil, fmt.Errorf("nic: %v queue pairs: %w: there are RC, UC and UD", r.Type, verbs.ErrNotSupported)
+	case r.Type == verbs.UC && r.SRQ != 0:
+		return verbs.QPInfo{}, nil, fmt.Errorf("nic: a UC queue pair with a shared receive queue: %w: RC and UD may have one", verbs.ErrNotSupported)
+	}
+	c, err := r.Cap.WithDefaults()
+	if err != nil {
+		return verbs.QPInfo{}, nil, err
+	}
 	sq, ok := verbs.NewSendRing(sqMem)
-	var rqMem []byte
 	var rq *verbs.RecvRing
 	if ok && r.SRQ == 0 {
-		rqMem = verbs.NewRingMem(c.MaxRecvWR * verbs.RecvUnits(c.MaxRecvSGE))
 		rq, ok = verbs.NewRecvRing(rqMem, c.MaxRecvSGE)
 	}
 	if !ok {
-		panic("nic: work queue rings of our own making are refused")
+		return verbs.QPInfo{}, nil, fmt.Errorf("nic: memory of %d and %d octets for work queue rings has a wrong size or alignment", len(sqMem), len(rqMem))
 	}
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.Err(); err != nil {
-		return verbs.QPInfo{}, err
+		return verbs.QPInfo{}, nil, err
 	}
-	q := &qp{class: class, pd: n.pds.get(r.PD), send: n.cqs.get(r.SendCQ), recv: n.cqs.get(r.RecvCQ), srq: n.srqs.get(r.SRQ)}
+	q := &qp{class: class, client: client, pd: n.pds.get(r.PD), send: n.cqs.get(r.SendCQ), recv: n.cqs.get(r.RecvCQ), srq: n.srqs.get(r.SRQ)}
 	switch {
 	case q.pd == nil:
-		return verbs.QPInfo{}, noObject("protection domain", r.PD)
+		return verbs.QPInfo{}, nil, noObject("protection domain", r.PD)
 	case q.send == nil:
-		return verbs.QPInfo{}, noObject("completion queue", r.SendCQ)
+		return verbs.QPInfo{}, nil, noObject("completion queue", r.SendCQ)
 	case q.recv == nil:
-		return verbs.QPInfo{}, noObject("completion queue", r.RecvCQ)
+		return verbs.QPInfo{}, nil, noObject("completion queue", r.RecvCQ)
 	case r.SRQ != 0 && q.srq == nil:
-		return verbs.QPInfo{}, noObject("shared receive queue", r.SRQ)
+		return verbs.QPInfo{}, nil, noObject("shared receive queue", r.SRQ)
 	case q.srq != nil && q.srq.pd != q.pd:
-		return verbs.QPInfo{}, fmt.Errorf("nic: shared receive queue %#x is of another protection domain", uint32(r.SRQ))
+		return verbs.QPInfo{}, nil, fmt.Errorf("nic: shared receive queue %#x is of another protection domain", uint32(r.SRQ))
 	}
 	q.s = n.shards[q.send.home]
 	if n.shardQPs[q.s.index] >= maxShardQPs {
-		return verbs.QPInfo{}, fmt.Errorf("%w: %d queue pairs on shard %d; spread them over completion queues of other vectors", ErrLimit, maxShardQPs, q.s.index)
+		return verbs.QPInfo{}, nil, fmt.Errorf("%w: %d queue pairs on shard %d; spread them over completion queues of other vectors", ErrLimit, maxShardQPs, q.s.index)
 	}
 	if !n.numberQP(q) {
-		return verbs.QPInfo{}, fmt.Errorf("%w: %d queue pairs; destroy some", ErrLimit, MaxQP)
+		return verbs.QPInfo{}, nil, fmt.Errorf("%w: %d queue pairs; destroy some", ErrLimit, MaxQP)
 	}
 	n.shardQPs[q.s.index]++
 	q.pd.qps++
@@ -159,11 +172,14 @@ func (n *NIC) CreateQP(r verbs.QPReq) (verbs.QPInfo, error) {
 	default:
 		q.eng = ud.New(ud.Config{Config: cfg, Addresses: addresses{q.s}, MTU: int(n.port.Load().ActiveMTU)})
 	}
+	if client != nil {
+		client.qps.Add(1)
+	}
 	n.install(q)
 	return verbs.QPInfo{
 		Handle: q.h, QPN: uint32(q.qpn), PSN: n.rng.Uint32() & bth.PSNMask, SendRing: sqMem, RecvRing: rqMem,
 		MaxDatagram: int(n.port.Load().ActiveMTU),
-	}, nil
+	}, q, nil
 }
 
 // numberQP gives a queue pair its slot and number. Numbers whose upper 20 bits
@@ -255,6 +271,9 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	s.retire.add(q)
 	n.qps.release(q.slot)
 	s.unlock()
+	if q.client != nil {
+		q.client.qps.Add(-1)
+	}
 	n.shardQPs[s.index]--
 	q.pd.qps--
 	q.send.users--
@@ -299,7 +318,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	case m&verbs.AttrState != 0 && a.State == verbs.StateReset:
 		q.qkey.Store(0)
 	}
-	q.s.bells.ring(q.index) // a step looks after it
+	q.s.bells.Ring(q.index) // a step looks after it
 	return nil
 }
 

@@ -1,11 +1,9 @@
 package nic
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/gorxe/gorxe/bth"
-	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
@@ -14,21 +12,32 @@ import (
 // receive takes what has arrived, up to its budget, and reports whether there
 // may be more.
 func (s *shard) receive(now int64, by stepper) (more bool) {
-	for range rxRounds {
-		n, err := s.link.Recv(s.ds[:])
-		packets := 0
+	rounds := rxRounds
+	if s.shared() {
+		rounds = 1
+	}
+	for range rounds {
+		ds := s.ds[:]
+		if rounds == 1 && s.big {
+			ds = ds[:1]
+		}
+		n, err := s.link.Recv(ds)
+		packets, octets := 0, 0
 		for i := range n {
-			packets += s.ds[i].Segments()
+			packets += ds[i].Segments()
+			octets += len(ds[i].Payload)
 			s.datagram(now, i, by)
 		}
+		s.big = octets > quantum/4
+		s.stats.portRcvBytes += uint64(octets)
+		s.stats.portRcvPkts += uint64(packets)
+		if s.stats.linkState(err) {
+			s.complain("receive", err)
+		}
 		if err != nil {
-			if !errors.Is(err, link.ErrClosed) {
-				s.stats.linkDown++
-				s.complain("receive", err)
-			}
 			return false
 		}
-		if n < len(s.ds) && packets < rxMany {
+		if n < len(ds) && packets < rxMany {
 			return false
 		}
 	}

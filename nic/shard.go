@@ -13,6 +13,9 @@ import (
 	"github.com/gorxe/gorxe/wire"
 )
 
+// maxShardQPs is how many queue pairs a shard holds.
+const maxShardQPs = verbs.MaxBells
+
 // Budgets of a step: what it does at most before it looks at the other things
 // again. All are small enough that a step takes well under a millisecond.
 const (
@@ -37,7 +40,7 @@ type shard struct {
 	info  link.Info
 	judge judge // the link, or nil
 
-	bells bells
+	bells verbs.Bells
 	inbox inbox
 	bg    background
 
@@ -49,13 +52,14 @@ type shard struct {
 
 	wheel wheel
 	dirty []*qp // to settle
-	ready fifo  // have something to send
+	ready sched // have something to send
 	rung  []uint32
 	due   []*qp
 	lost  []*cq // overflown, to report
 	woken []*cq // to notify
 	full  bool  // the link took less than it was offered
 
+	big      bool  // so was what the last look at the link gave
 	received int64 // when a step last looked at the link
 	patient  []*qp // whose ACK waits for an answer, in a step
 	waiting  bool  // there were such when the last step ended
@@ -91,7 +95,7 @@ func newShard(n *NIC, index int, l link.Link) *shard {
 
 // pending reports whether something waits for a step that is not a packet or
 // a timer.
-func (s *shard) pending() bool { return s.bells.rung() || s.inbox.filled.Load() }
+func (s *shard) pending() bool { return s.bells.Rung() || s.inbox.filled.Load() || s.clientsRang() }
 
 // step does what there is to do at time now, within its budgets, and returns
 // when the next step is due: now when there is more to do. The receive batch
@@ -135,18 +139,21 @@ func (s *shard) step(now int64, by stepper) (deadline int64) {
 }
 
 func (s *shard) doorbells(now int64) {
-	if !s.bells.rung() {
-		return
-	}
-	s.rung = s.bells.take(s.rung[:0])
-	for _, i := range s.rung {
-		if int(i) < len(s.qps) && s.qps[i] != nil {
-			q := s.qps[i]
-			q.answered(now)
-			q.eng.Doorbell(now)
-			s.touch(q)
+	if s.bells.Rung() {
+		s.rung = s.bells.Take(s.rung[:0], verbs.MaxBells)
+		for _, i := range s.rung {
+			if int(i) < len(s.qps) && s.qps[i] != nil {
+				s.doorbell(now, s.qps[i])
+			}
 		}
 	}
+	s.clientBells(now)
+}
+
+func (s *shard) doorbell(now int64, q *qp) {
+	q.answered(now)
+	q.eng.Doorbell(now)
+	s.touch(q)
 }
 
 // wheelTo moves time. An engine whose deadline has moved on since its timer
@@ -284,33 +291,4 @@ func (s *shard) complain(what string, err error) {
 	}
 	s.logged = max(s.now, 1)
 	s.n.cfg.Logger.Error(what, "device", s.n.cfg.Name, "shard", s.index, "err", err)
-}
-
-// fifo is the queue of those that have something to send: round robin.
-type fifo struct {
-	q    []*qp // length a power of two
-	head uint32
-	tail uint32
-}
-
-func (f *fifo) len() int { return int(f.tail - f.head) }
-
-func (f *fifo) push(q *qp) {
-	if f.len() == len(f.q) {
-		grown := make([]*qp, max(16, 2*len(f.q)))
-		for i := range f.len() {
-			grown[i] = f.q[(f.head+uint32(i))%uint32(len(f.q))]
-		}
-		f.q, f.head, f.tail = grown, 0, uint32(f.len())
-	}
-	f.q[f.tail%uint32(len(f.q))] = q
-	f.tail++
-}
-
-func (f *fifo) pop() *qp {
-	i := f.head % uint32(len(f.q))
-	q := f.q[i]
-	f.q[i] = nil
-	f.head++
-	return q
 }

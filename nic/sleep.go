@@ -31,6 +31,8 @@ func (s *shard) sleep(ctx context.Context, deadline int64, waiter *cq) error {
 	b.until.Store(deadline)
 	b.asleep.Store(true)
 	defer b.asleep.Store(false)
+	s.tellAsleep(1)
+	defer s.tellAsleep(0)
 	switch {
 	case s.pending() || b.deadline.Load() < deadline || s.n.end.Load() != nil,
 		waiter == nil && b.driven(),

@@ -28,13 +28,21 @@ type srq struct {
 
 // CreateSRQ creates a shared receive queue.
 func (n *NIC) CreateSRQ(r verbs.SRQReq) (verbs.SRQInfo, error) {
+	return n.createSRQ(r, nil)
+}
+
+// createSRQ creates one whose ring is in a client's memory, or with none the
+// process's own.
+func (n *NIC) createSRQ(r verbs.SRQReq, mem []byte) (verbs.SRQInfo, error) {
 	if r.MaxWR < 1 || r.MaxWR > verbs.MaxSRQWR || r.MaxSGE < 1 || r.MaxSGE > verbs.MaxSGE {
 		return verbs.SRQInfo{}, fmt.Errorf("nic: a shared receive queue of %d requests with %d entries each, the limits are %d and %d", r.MaxWR, r.MaxSGE, verbs.MaxSRQWR, verbs.MaxSGE)
 	}
-	mem := verbs.NewRingMem(r.MaxWR * verbs.RecvUnits(r.MaxSGE))
+	if mem == nil {
+		mem = verbs.NewRingMem(r.MaxWR * verbs.RecvUnits(r.MaxSGE))
+	}
 	ring, ok := verbs.NewRecvRing(mem, r.MaxSGE)
 	if !ok {
-		panic("nic: a receive ring of our own making is refused")
+		return verbs.SRQInfo{}, fmt.Errorf("nic: memory of %d octets for a receive ring has a wrong size or alignment", len(mem))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

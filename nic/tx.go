@@ -2,6 +2,7 @@ package nic
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -16,8 +17,12 @@ import (
 //gorxe:hot
 func (s *shard) transmit(now int64, by stepper) (more bool) {
 	s.full = false
-	for range txRounds {
-		n, stuck := s.fill(now, by)
+	rounds, most := txRounds, math.MaxInt
+	if s.shared() {
+		rounds, most = 1, quantum
+	}
+	for range rounds {
+		n, stuck := s.fill(now, by, most)
 		if n > 0 && !s.send(now, n) {
 			s.full = true
 			return false
@@ -31,19 +36,21 @@ func (s *shard) transmit(now int64, by stepper) (more bool) {
 
 // fill fills and seals up to as many bursts as the link takes at once. Bursts
 // for this device itself do not count; stuck tells that one of those found no
-// room.
-func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
+// room. Once they hold most octets there are no more.
+func (s *shard) fill(now int64, by stepper, most int) (n int, stuck bool) {
 	// Each queue pair that is ready now gets its turn, and bursts that go
 	// nowhere do not keep the loop going.
-	for turns := s.ready.len() + len(s.bursts); n < len(s.bursts) && turns > 0 && s.ready.len() > 0 && !stuck; turns-- {
+	for turns := s.ready.len() + len(s.bursts); n < len(s.bursts) && most > 0 && turns > 0 && s.ready.len() > 0 && !stuck; turns-- {
 		q := s.ready.pop()
 		q.queued = false
 		if q.dead {
+			s.ready.rest(q)
 			continue
 		}
 		if s.waits(now, q, by) {
 			q.queued = true
 			s.patient = append(s.patient, q)
+			s.ready.rest(q)
 			continue
 		}
 		b := s.bursts[n]
@@ -51,6 +58,7 @@ func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
 		filled := q.eng.Fill(now, b)
 		s.touch(q)
 		if !filled {
+			s.ready.rest(q)
 			continue
 		}
 		switch own := s.isOwn(b.Flow.Dst); {
@@ -59,17 +67,23 @@ func (s *shard) fill(now int64, by stepper) (n int, stuck bool) {
 			// and must not be overtaken: this burst has its turn after them.
 			q.eng.Sent(b, 0)
 			b.Reset(nil, 0, 0)
+			s.ready.rest(q)
 			continue
 		case own:
+			s.ready.spend(q, b.Len(), b.Bytes())
 			stuck = !s.hairpin(q, b)
 		default:
+			s.ready.spend(q, b.Len(), b.Bytes())
+			most -= b.Bytes()
 			b.Seal(s.info.IDs)
 			s.owners[n] = q
 			n++
 		}
 		if !stuck && q.eng.Ready(now) {
 			q.queued = true
-			s.ready.push(q)
+			s.ready.again(q)
+		} else {
+			s.ready.rest(q)
 		}
 	}
 	return n, stuck

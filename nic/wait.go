@@ -13,7 +13,7 @@ import (
 //gorxe:hot
 func (n *NIC) Doorbell(h verbs.Handle) {
 	if q := n.qps.get(h); q != nil {
-		q.s.bells.ring(q.index)
+		q.s.bells.Ring(q.index)
 		q.s.post()
 	}
 }

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/gorxe/gorxe/trace"
 )
@@ -77,6 +78,11 @@ func (q *CompQueue) Empty() bool { return q.ring.prod.Load() == q.ring.cons.Load
 // Overflown reports whether a completion was lost because the ring was full.
 func (q *CompQueue) Overflown() bool { return q.ring.flag.Load()&cqOverflown != 0 }
 
+// Notifications is a word in the ring that counts how often the NIC has notified a
+// consumer in another process, which waits for that on it by futex(2): load it,
+// Arm, look once more, wait while it is what it was.
+func (q *CompQueue) Notifications() *atomic.Uint32 { return q.ring.note }
+
 // CompRing is the NIC's side of a completion ring.
 type CompRing struct {
 	ring Ring
@@ -110,6 +116,9 @@ func (r *CompRing) Push(w *WC) bool {
 	r.ring.prod.Store(r.prod)
 	return true
 }
+
+// Notifications is the word that CompQueue.Notifications returns.
+func (r *CompRing) Notifications() *atomic.Uint32 { return r.ring.note }
 
 // Disarm takes the request to notify, if there is one that a completion with
 // this solicited bit satisfies.

@@ -16,12 +16,14 @@ import (
 //	octet 68   entries consumed (send rings: work requests retired)
 //	octet 128  flags (completion rings: 1 armed, 2 armed for solicited, 4 overflow;
 //	           receive rings: 1 flushing)
+//	octet 132  notifications (completion rings between processes)
 //	octet 192  first unit
 const (
 	ringProducer = 0
 	ringConsumer = 64
 	ringRetired  = 68
 	ringFlags    = 128
+	ringNotes    = 132
 	ringHeader   = 192
 
 	// UnitLen is the length of a unit: a cache line.
@@ -35,6 +37,7 @@ type Ring struct {
 	cons *atomic.Uint32
 	ret  *atomic.Uint32
 	flag *atomic.Uint32
+	note *atomic.Uint32
 	mask uint32
 }
 
@@ -43,8 +46,10 @@ type Ring struct {
 func RingBytes(units int) int { return ringHeader + ceilPow2(units)*UnitLen }
 
 // NewRingMem returns zeroed heap memory for a ring, aligned to 8 octets.
-func NewRingMem(units int) []byte {
-	n := RingBytes(units)
+func NewRingMem(units int) []byte { return NewRingBytes(RingBytes(units)) }
+
+// NewRingBytes is NewRingMem for n octets, a result of RingBytes.
+func NewRingBytes(n int) []byte {
 	w := make([]uint64, n/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), n)
 }
@@ -59,7 +64,7 @@ func MakeRing(mem []byte) (Ring, bool) {
 	at := func(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&mem[off])) }
 	return Ring{
 		mem: mem[ringHeader : ringHeader+units*UnitLen], prod: at(ringProducer), cons: at(ringConsumer),
-		ret: at(ringRetired), flag: at(ringFlags), mask: uint32(units - 1),
+		ret: at(ringRetired), flag: at(ringFlags), note: at(ringNotes), mask: uint32(units - 1),
 	}, true
 }
 
