@@ -49,15 +49,18 @@ var house = map[string]rule{
 	"internal/testbed":       {imports: []string{"internal/sys"}},
 
 	// The device, and another process's way in to it.
-	"nic":     {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
-	"control": {imports: []string{"verbs", "trace", "internal/sys"}},
-	".":       {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
+	"nic":           {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
+	"control/admin": {},
+	"control":       {imports: []string{"verbs", "trace", "internal/sys"}},
+	".":             {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
 
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
 	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
 	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
-	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}}, // a whole device under a script
+	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},              // a whole device under a script
+	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "bth", "verbs", "trace"}}, // a device as control/admin shows it
+	"internal/metrics":  {imports: []string{"control/admin"}},
 	"internal/pcap":     {},
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
@@ -97,6 +100,7 @@ var thirdParty = map[string][]string{
 	"github.com/cilium/ebpf":                  {"link/packet", "link/xdp"},
 	"github.com/google/gopacket":              {"layers", "internal/pcap", "internal/decode", "link/tap"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"internal/perf/report"},
+	"github.com/prometheus/client_golang":     {"internal/metrics"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/spf13/pflag":                  {"cmd/"},
 }
