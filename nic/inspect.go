@@ -196,8 +196,13 @@ func (q *qp) inspect(i *QPInfo, now int64) (e transport.Inspection) {
 	return e
 }
 
-// owner is the client that a queue pair belongs to.
-func (q *qp) owner() uint32 { return 0 }
+// owner is the client that a queue pair belongs to, 0 of the process itself.
+func (q *qp) owner() uint32 {
+	if q.client == nil {
+		return 0
+	}
+	return q.client.id
+}
 
 func serviceOf(c bth.Class) verbs.QPType {
 	return map[bth.Class]verbs.QPType{bth.RC: verbs.RC, bth.UC: verbs.UC, bth.UD: verbs.UD}[c]

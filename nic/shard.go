@@ -126,6 +126,7 @@ func (s *shard) step(now int64, by stepper) (deadline int64) {
 	s.letters(now, by)
 	s.settle(now)
 	more = s.transmit(now, by) || more
+	s.stats.waitFor(now, s.full)
 	s.resume()
 	s.settle(now)
 	s.notify()
