@@ -79,6 +79,9 @@ var house = map[string]rule{
 	"internal/perf/oob":    {imports: []string{"verbs"}},
 	"internal/perf/report": {},
 
+	// The daemon but for its command line.
+	"internal/daemon": {imports: []string{".", "nic", "link/fault", "control/server", "control/admin", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
+
 	// Programs and what drives them.
 	"cmd/rxe":        {imports: []string{"*"}},
 	"cmd/rxed":       {imports: []string{"*"}},
@@ -103,6 +106,9 @@ var thirdParty = map[string][]string{
 	"github.com/prometheus/client_golang":     {"internal/metrics"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/spf13/pflag":                  {"cmd/"},
+	"github.com/pelletier/go-toml/v2":         {"internal/daemon"},
+	"github.com/coreos/go-systemd/v22":        {"internal/daemon"},
+	"golang.org/x/time":                       {"internal/daemon"},
 }
 
 var testOnly = []string{
