@@ -8,7 +8,8 @@
 //	                      +--> PathMTU
 //
 // Every answer is of the moment and of the calling thread's network
-// namespace; nothing is cached. Interfaces, GIDs and PathMTU work everywhere,
+// namespace; nothing is cached. A Namespace is a thread that lives in another
+// one; a Monitor says that it is time to ask again. Interfaces, GIDs and PathMTU work everywhere,
 // Route, Neighbor, Capabilities and PortOwners only on Linux; elsewhere they
 // return ErrNotLinux.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ const GIDType = "RoCE v2"
 // ErrNoGID is wrapped by the error for a peer that no GID can talk to.
 var ErrNoGID = errors.New("no GID for this peer")
 
-// GID is an entry of a GID table.
+// GID is an entry of a GID table. An empty one has an Index and no IP.
 type GID struct {
 	Index int
 	IP    netip.Addr // IPv4 as four octets
@@ -60,6 +61,46 @@ func (i *Iface) GIDs() []GID {
 	return gids
 }
 
+// UpdateGIDs returns the GID table that follows table when the interface's own, as
+// Iface.GIDs makes it anew, is now. It follows the kernel
+// (ib_cache_gid_add, ib_cache_gid_del): an address keeps its index as long as the
+// interface has it; one that goes leaves an empty entry, a GID without an IP; one
+// that comes takes the first empty entry, or a new one at the end. Entry 0 is
+// always the default one. The kernel also keeps an index from being used again
+// while a queue pair or address handle was made with it; here, as those keep the
+// address and not the index, it is free at once.
+func UpdateGIDs(table, now []GID) []GID {
+	out := slices.Clone(table[:1])
+	if len(now) > 0 {
+		out[0] = now[0]
+	}
+	has := func(gids []GID, ip netip.Addr) bool {
+		return slices.ContainsFunc(gids, func(g GID) bool { return g.IP == ip })
+	}
+	for i, g := range table[1:] {
+		e := GID{Index: i + 1}
+		for _, n := range now {
+			if n.IP == g.IP && !n.Default {
+				e = n
+				e.Index = i + 1
+				break
+			}
+		}
+		out = append(out, e)
+	}
+	for _, n := range now {
+		if has(out, n.IP) {
+			continue
+		}
+		if n.Index = slices.IndexFunc(out, func(g GID) bool { return !g.IP.IsValid() }); n.Index < 0 {
+			n.Index = len(out)
+			out = append(out, n)
+		}
+		out[n.Index] = n
+	}
+	return out
+}
+
 // eui64 makes the link-local address of a MAC. RFC 4291, appendix A.
 func eui64(m [6]byte) netip.Addr {
 	return netip.AddrFrom16([16]byte{
@@ -87,7 +128,7 @@ func chooseGID(gids []GID, peer netip.Addr, routeSrc func() netip.Addr) (GID, er
 	peer = peer.Unmap().WithZone("")
 	var fit []GID
 	for _, g := range gids {
-		if g.IP.Is4() == peer.Is4() && g.IP.IsLinkLocalUnicast() == peer.IsLinkLocalUnicast() &&
+		if g.IP.IsValid() && g.IP.Is4() == peer.Is4() && g.IP.IsLinkLocalUnicast() == peer.IsLinkLocalUnicast() &&
 			g.IP.IsLoopback() == peer.IsLoopback() {
 			fit = append(fit, g)
 		}
@@ -131,6 +172,9 @@ func noGID(gids []GID, peer netip.Addr) error {
 	}
 	var have []string
 	for _, g := range gids {
+		if !g.IP.IsValid() {
+			continue
+		}
 		have = append(have, fmt.Sprintf("%d %v", g.Index, g.IP))
 	}
 	return fmt.Errorf("hostnet: %w: %v needs an %s address on %s, which has GIDs %s; add one with 'ip addr add'",

@@ -105,3 +105,45 @@ func TestPathMTU(t *testing.T) {
 		}
 	}
 }
+
+// TestUpdateGIDs: addresses keep their index, gaps are filled from the first on,
+// and entry 0 is the default's.
+func TestUpdateGIDs(t *testing.T) {
+	def, mac2 := netip.MustParseAddr("fe80::ff:fe00:1"), netip.MustParseAddr("fe80::ff:fe00:2")
+	a, b, c, d := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	var none netip.Addr
+	gids := func(ips ...netip.Addr) (out []GID) {
+		for i, ip := range ips {
+			out = append(out, GID{Index: i, IP: ip, Default: i == 0})
+		}
+		return out
+	}
+	for _, x := range []struct {
+		name            string
+		old, now, after []netip.Addr
+	}{
+		{"nothing", []netip.Addr{def, a, b}, []netip.Addr{def, a, b}, []netip.Addr{def, a, b}},
+		{"another order", []netip.Addr{def, a, b}, []netip.Addr{def, b, a}, []netip.Addr{def, a, b}},
+		{"one goes", []netip.Addr{def, a, b, c}, []netip.Addr{def, a, c}, []netip.Addr{def, a, none, c}},
+		{"one comes into a gap", []netip.Addr{def, a, none, c}, []netip.Addr{def, a, c, d}, []netip.Addr{def, a, d, c}},
+		{"into the first gap", []netip.Addr{def, none, none, c}, []netip.Addr{def, c, d}, []netip.Addr{def, d, none, c}},
+		{"at the end", []netip.Addr{def, a}, []netip.Addr{def, a, b, c}, []netip.Addr{def, a, b, c}},
+		{"one for another", []netip.Addr{def, a, b}, []netip.Addr{def, c, b}, []netip.Addr{def, c, b}},
+		{"all go", []netip.Addr{def, a, b}, nil, []netip.Addr{def, none, none}},
+		{"another MAC", []netip.Addr{def, a}, []netip.Addr{mac2, a}, []netip.Addr{mac2, a}},
+	} {
+		got := UpdateGIDs(gids(x.old...), gids(x.now...))
+		if len(got) != len(x.after) {
+			t.Errorf("%s: %v", x.name, got)
+			continue
+		}
+		for i, g := range got {
+			if g.Index != i || g.IP != x.after[i] || g.IP.IsValid() && g.Default != (i == 0) {
+				t.Errorf("%s: entry %d is %+v, want %v", x.name, i, g, x.after[i])
+			}
+		}
+	}
+	if g, err := ChooseGID(gids(def, none, c), d); err != nil || g.IP != c {
+		t.Errorf("%v, %v", g, err)
+	}
+}

@@ -23,6 +23,7 @@ type Iface struct {
 	MTU   int // octets of the largest IP packet
 	MAC   [6]byte
 	Up    bool   // administratively up
+	Live  bool   // and with a carrier: packets can pass
 	State string // operational state: "up", "down", "unknown", "lowerlayerdown"...
 	Speed int    // Mbit/s; 0 when unknown
 

@@ -43,6 +43,7 @@ func Interfaces() ([]Iface, error) {
 		a := l.Attrs()
 		i := Iface{
 			Name: a.Name, Index: a.Index, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0,
+			Live:  a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
 			State: a.OperState.String(), Speed: speed(a.Name), Loopback: a.Flags&net.FlagLoopback != 0,
 		}
 		copy(i.MAC[:], a.HardwareAddr)

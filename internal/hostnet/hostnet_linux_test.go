@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Main(m, testbed.Helpers{"caps": func([]string) error {
+	testbed.Main(m, testbed.Helpers{"namespace": namespaceHelper, "caps": func([]string) error {
 		c, err := hostnet.Capabilities()
 		fmt.Printf("%+v\n", c)
 		return err

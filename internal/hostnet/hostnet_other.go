@@ -22,7 +22,7 @@ func Interfaces() ([]Iface, error) {
 			Loopback: n.Flags&net.FlagLoopback != 0,
 		}
 		if n.Flags&net.FlagRunning != 0 {
-			i.State = "up"
+			i.State, i.Live = "up", i.Up
 		}
 		copy(i.MAC[:], n.HardwareAddr)
 		addrs, err := n.Addrs()
@@ -62,6 +62,36 @@ func InUserNamespace() bool { return false }
 
 // NoIPv6 is "": only Linux is asked.
 func NoIPv6(string) string { return "" }
+
+// Namespace is only available on Linux.
+type Namespace struct{}
+
+// OpenNamespace is only available on Linux.
+func OpenNamespace(string) (*Namespace, error) { return nil, ErrNotLinux }
+
+// CallerNamespace returns nil: only Linux has network namespaces.
+func CallerNamespace() (*Namespace, error) { return nil, nil }
+
+// Name returns "".
+func (*Namespace) Name() string { return "" }
+
+// Do runs f.
+func (*Namespace) Do(f func() error) error { return f() }
+
+// Close does nothing.
+func (*Namespace) Close() {}
+
+// Monitor is only available on Linux.
+type Monitor struct{}
+
+// Watch is only available on Linux.
+func Watch(string) (*Monitor, error) { return nil, ErrNotLinux }
+
+// Changed returns nil.
+func (*Monitor) Changed() <-chan struct{} { return nil }
+
+// Close does nothing.
+func (*Monitor) Close() {}
 
 // PortOwners is only available on Linux.
 func PortOwners(uint16) ([]PortOwner, error) { return nil, ErrNotLinux }
