@@ -123,7 +123,7 @@ func (q *srq) feed(s *shard) {
 // tells of it.
 //
 //gorxe:hot
-func (q *srq) Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool) {
+func (q *srq) Fetch(sgl []verbs.SGE) (id verbs.RecvID, n int, ok bool) {
 	if q.shared {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -14,7 +14,7 @@ type Receiver struct {
 	Got  int  // octets filled
 
 	cfg *Config
-	id  uint64
+	id  verbs.RecvID
 	sgl []verbs.SGE
 	n   int      // entries of sgl
 	wc  verbs.WC // a sink is an interface, and what it is given would escape
@@ -58,7 +58,8 @@ func (r *Receiver) Place(m *Memory, data []byte) trace.Reason {
 func (r *Receiver) Done(wc verbs.WC, solicited bool) {
 	r.Held = false
 	r.wc = wc
-	r.wc.ID, r.wc.QPN = r.id, uint32(r.cfg.QPN)
+	r.id.Name(&r.wc)
+	r.wc.QPN = uint32(r.cfg.QPN)
 	r.cfg.RecvCQ.Push(&r.wc, solicited)
 }
 

@@ -16,7 +16,7 @@ type CompSink interface {
 type RecvSource interface {
 	// Fetch takes the next request; ok is false when there is none, n is -1
 	// when it is malformed.
-	Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool)
+	Fetch(sgl []verbs.SGE) (id verbs.RecvID, n int, ok bool)
 }
 
 // Config is what a queue pair of any service is made of. It is not changed

@@ -92,7 +92,8 @@ func Packets(n, mtu int) int {
 
 // Completion fills in what the completion of a send request says of it.
 func (w *SendEntry) Completion(wc *verbs.WC, qpn bth.QPN, s verbs.WCStatus, why trace.Reason) {
-	*wc = verbs.WC{ID: w.ID, Status: s, QPN: uint32(qpn), Reason: why}
+	*wc = verbs.WC{Status: s, QPN: uint32(qpn), Reason: why}
+	w.Name(wc)
 	switch w.Opcode {
 	case verbs.WRWrite, verbs.WRWriteImm:
 		wc.Opcode = verbs.WCWrite

@@ -78,7 +78,7 @@ func (r *raw) datagram(psn, n int) bth.Packet {
 // shared is a receive queue of several queue pairs: not the queue pair's own.
 type shared struct{ r *verbs.RecvRing }
 
-func (s shared) Fetch(sgl []verbs.SGE) (uint64, int, bool) { return s.r.Fetch(sgl) }
+func (s shared) Fetch(sgl []verbs.SGE) (verbs.RecvID, int, bool) { return s.r.Fetch(sgl) }
 
 func withSharedQueue(c *Config) { c.RQ = shared{c.RQ.(*verbs.RecvRing)} }
 

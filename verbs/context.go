@@ -16,6 +16,7 @@ import (
 type Context struct {
 	p      Provider
 	closed atomic.Bool
+	bounce bounce
 }
 
 // NewContext returns a Context over a provider.
@@ -48,6 +49,7 @@ func (c *Context) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
+	c.bounce.close()
 	return c.p.Close()
 }
 
@@ -89,7 +91,9 @@ type PD struct {
 func (p *PD) Destroy() error { return p.ctx.p.Destroy(KindPD, p.h) }
 
 // RegMR registers memory of the program: the NIC reads and writes it until
-// Deregister. Its address is the slice's own.
+// Deregister. Its address is the slice's own. A device of another process works
+// on a copy, made when a request is posted or a completion polled, so peers
+// cannot be given rights to it there: that takes AllocMR.
 func (p *PD) RegMR(mem []byte, a Access) (*MR, error) {
 	return p.regMR(MRReq{PD: p.h, Mem: mem, Len: len(mem), Access: a, DefaultIOVA: true})
 }
@@ -116,7 +120,12 @@ func (p *PD) regMR(r MRReq) (*MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{pd: p, info: info}, nil
+	m := &MR{pd: p, info: info}
+	m.info.Shadow = nil
+	if m.shadowed, err = p.ctx.bounce.add(&info, r.Access); err != nil {
+		return nil, errors.Join(err, p.ctx.p.Destroy(KindMR, info.Handle))
+	}
+	return m, nil
 }
 
 // CreateQP creates a queue pair in state RESET.
@@ -142,24 +151,35 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 		return nil, err
 	}
 	req.Cap = c
+	b := &p.ctx.bounce
+	b.life.Lock()
+	defer b.life.Unlock()
 	info, err := p.ctx.p.CreateQP(req)
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{pd: p, info: info, typ: cfg.Type, cap: c, srq: cfg.SRQ}
+	q := &QP{
+		pd: p, info: info, typ: cfg.Type, cap: c, srq: cfg.SRQ, sendCQ: cfg.SendCQ, recvCQ: cfg.RecvCQ,
+		sends: sendTrack{limit: c.MaxSendWR, maxSGE: c.MaxSendSGE}, recvs: recvTrack{maxSGE: c.MaxRecvSGE},
+	}
 	if q.sq, err = NewSendQueue(info.SendRing, c); err == nil && q.srq == nil {
 		q.rq, err = NewRecvQueue(info.RecvRing, c.MaxRecvWR, c.MaxRecvSGE)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.ctx.p.Destroy(KindQP, info.Handle))
 	}
+	b.addQP(q)
+	if q.srq != nil {
+		q.srq.recvs.join()
+	}
 	return q, nil
 }
 
 // MR is a registered memory region.
 type MR struct {
-	pd   *PD
-	info MRInfo
+	pd       *PD
+	info     MRInfo
+	shadowed *shadowed // or nil
 }
 
 // Addr returns the address of the region's first octet.
@@ -197,8 +217,20 @@ func (m *MR) word(off int) *uint64 {
 }
 
 // Deregister ends the NIC's use of the memory. When it returns, nothing reads
-// or writes it any more.
-func (m *MR) Deregister() error { return m.pd.ctx.p.Destroy(KindMR, m.info.Handle) }
+// or writes it any more: poll the completions of what went into it before.
+func (m *MR) Deregister() error {
+	b, r := &m.pd.ctx.bounce, m.shadowed
+	if r == nil {
+		return m.pd.ctx.p.Destroy(KindMR, m.info.Handle)
+	}
+	r.end(true) // the shadow may go with the region
+	if err := m.pd.ctx.p.Destroy(KindMR, m.info.Handle); err != nil {
+		b.revive(r)
+		return err
+	}
+	b.remove(m.info.LKey, r)
+	return nil
+}
 
 // CQ is a completion queue.
 type CQ struct {
@@ -211,15 +243,21 @@ type CQ struct {
 // Poll drives the NIC and moves completions to wc, oldest first. It returns
 // how many, never blocks and never allocates.
 func (c *CQ) Poll(wc []WC) int {
-	c.mu.Lock()
-	n := c.q.Take(wc)
-	c.mu.Unlock()
+	n := c.take(wc)
 	if n > 0 || len(wc) == 0 {
 		return n
 	}
 	c.ctx.p.Progress(c.h)
+	return c.take(wc)
+}
+
+//gorxe:hot
+func (c *CQ) take(wc []WC) int {
 	c.mu.Lock()
-	n = c.q.Take(wc)
+	n := c.q.Take(wc)
+	if n > 0 && c.ctx.bounce.on.Load() {
+		c.settle(wc[:n])
+	}
 	c.mu.Unlock()
 	return n
 }

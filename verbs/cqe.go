@@ -19,6 +19,7 @@ const (
 	cqImm    = 20 // u32
 	cqQPN    = 24 // u32
 	cqSrcQP  = 28 // u32
+	cqCookie = 32 // u32
 )
 
 const (
@@ -53,6 +54,7 @@ func (q *CompQueue) Take(wc []WC) int {
 			ID: le.Uint64(b[cqID:]), Status: WCStatus(b[cqStatus]), Opcode: WCOpcode(b[cqOpcode]), Flags: WCFlags(b[cqFlags]),
 			Reason: trace.Reason(b[cqReason]), VendorErr: le.Uint32(b[cqVendor:]), ByteLen: le.Uint32(b[cqLen:]),
 			Imm: le.Uint32(b[cqImm:]), QPN: le.Uint32(b[cqQPN:]), SrcQP: le.Uint32(b[cqSrcQP:]),
+			cookie: le.Uint32(b[cqCookie:]),
 		}
 	}
 	if n > 0 {
@@ -112,6 +114,7 @@ func (r *CompRing) Push(w *WC) bool {
 	le.PutUint32(b[cqImm:], w.Imm)
 	le.PutUint32(b[cqQPN:], w.QPN)
 	le.PutUint32(b[cqSrcQP:], w.SrcQP)
+	le.PutUint32(b[cqCookie:], w.cookie)
 	r.prod++
 	r.ring.prod.Store(r.prod)
 	return true

@@ -38,6 +38,7 @@ func TestCompLayout(t *testing.T) {
 	w := WC{
 		ID: 0x1011121314151617, Status: WCRNRRetryExcErr, Opcode: WCRecvWriteImm, Flags: WCGRH | WCWithImm, Reason: trace.FailRNRExceeded,
 		VendorErr: 0x20212223, ByteLen: 0x30313233, Imm: 0x40414243, QPN: 0x50515253, SrcQP: 0x60616263,
+		cookie: 0x70717273,
 	}
 	layout := []field{
 		{0, "u64", "wr_id", 0x1011121314151617},
@@ -50,6 +51,7 @@ func TestCompLayout(t *testing.T) {
 		{20, "u32", "immediate data in host order, or invalidated key", 0x40414243},
 		{24, "u32", "local QPN", 0x50515253},
 		{28, "u32", "source QP", 0x60616263},
+		{32, "u32", "cookie", 0x70717273},
 	}
 	checkDoc(t, "Completion ring", layout)
 	p := newCompPair(t, 4, 3)

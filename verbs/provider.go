@@ -96,7 +96,13 @@ type MRReq struct {
 // MRInfo describes a registered region.
 type MRInfo struct {
 	Handle Handle
-	Mem    []byte
+	Mem    []byte // what MR.Bytes returns
+	// Shadow is memory of the same length that the device uses in the place of
+	// Mem, which it cannot see; nil when it uses Mem. This package copies
+	// between the two for the program's own requests. Such a region gives no
+	// rights to peers, nor to windows. It is the provider's until it destroys
+	// the region or is closed: from the call on it is not touched.
+	Shadow []byte
 	IOVA   uint64
 	LKey   uint32
 	RKey   uint32

@@ -29,6 +29,10 @@ type QP struct {
 	rq   *RecvQueue // nil with an SRQ
 	srq  *SRQ
 
+	sendCQ, recvCQ *CQ
+	sends          sendTrack
+	recvs          recvTrack // unused with an SRQ
+
 	stMu  sync.Mutex // one Modify at a time
 	state atomic.Uint32
 }
@@ -237,6 +241,7 @@ func (q *QP) Modify(a *QPAttr, m AttrMask) error {
 		if q.rq != nil {
 			q.rq.Reset()
 		}
+		q.forget()
 		q.state.Store(uint32(StateReset))
 		return nil
 	}
@@ -268,10 +273,15 @@ func (q *QP) PostSend(wr []SendWR) (n int, err error) {
 	if q.pd.ctx.closed.Load() {
 		return 0, ErrClosed
 	}
+	bounce := q.pd.ctx.bounce.on.Load()
 	q.sqMu.Lock()
 	for n = range wr {
 		if err = q.checkSend(&wr[n]); err == nil {
-			err = q.sq.Put(&wr[n])
+			if bounce {
+				err = q.putShadowed(&wr[n])
+			} else {
+				err = q.sq.Put(&wr[n])
+			}
 		}
 		if err != nil {
 			break
@@ -356,10 +366,16 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	if q.srq != nil {
 		return 0, fmt.Errorf("%w: the queue pair has a shared receive queue; post to that", ErrInvalidWR)
 	}
+	bounce := q.pd.ctx.bounce.on.Load()
 	q.rqMu.Lock()
 	err = q.checkRecv()
 	for i := 0; i < len(wr) && err == nil; i++ {
-		if err = q.rq.Put(&wr[i]); err == nil {
+		if bounce {
+			err = q.recvs.put(&q.pd.ctx.bounce, q.rq, &wr[i])
+		} else {
+			err = q.rq.Put(&wr[i])
+		}
+		if err == nil {
 			n++
 		}
 	}
@@ -389,9 +405,21 @@ func (q *QP) checkRecv() error {
 func (q *QP) Destroy() error {
 	q.stMu.Lock()
 	defer q.stMu.Unlock()
+	q.sqMu.Lock() // posts under way end first: the rings may go
+	defer q.sqMu.Unlock()
+	q.rqMu.Lock()
+	defer q.rqMu.Unlock()
+	b := &q.pd.ctx.bounce
+	b.life.Lock()
+	defer b.life.Unlock()
 	if err := q.pd.ctx.p.Destroy(KindQP, q.info.Handle); err != nil {
 		return err
 	}
 	q.state.Store(uint32(stateDestroyed))
+	q.forget()
+	b.removeQP(q)
+	if q.srq != nil {
+		q.srq.recvs.leave(q.srq.rq)
+	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestPostRecv(t *testing.T) {
 	for _, want := range []uint64{1, 4, 5} {
 		id, _, ok := f.rq.Fetch(f.sgl[:2])
 		require.True(t, ok)
-		require.Equal(t, want, id)
+		require.Equal(t, want, id.ID)
 	}
 	f.rq.SetFlushing(true)
 	n, err = q.PostRecv(make([]RecvWR, 2))

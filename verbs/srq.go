@@ -25,6 +25,7 @@ type SRQ struct {
 	cfg    SRQConfig
 	mu     sync.Mutex
 	rq     *RecvQueue
+	recvs  recvTrack
 	closed atomic.Bool
 }
 
@@ -50,7 +51,7 @@ func (p *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.ctx.p.Destroy(KindSRQ, info.Handle))
 	}
-	return &SRQ{pd: p, info: info, cfg: cfg, rq: rq}, nil
+	return &SRQ{pd: p, info: info, cfg: cfg, rq: rq, recvs: recvTrack{maxSGE: cfg.MaxSGE}}, nil
 }
 
 // Config returns what the queue was created with, defaults filled in.
@@ -62,13 +63,19 @@ func (s *SRQ) Handle() Handle { return s.info.Handle }
 // PostRecv posts receive requests in order and returns how many were taken;
 // when that is fewer than all, err tells why of the next one.
 func (s *SRQ) PostRecv(wr []RecvWR) (n int, err error) {
+	bounce := s.pd.ctx.bounce.on.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.pd.ctx.closed.Load() || s.closed.Load() {
 		return 0, fmt.Errorf("%w: the shared receive queue", ErrClosed)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i := 0; i < len(wr) && err == nil; i++ {
-		if err = s.rq.Put(&wr[i]); err == nil {
+		if bounce {
+			err = s.recvs.put(&s.pd.ctx.bounce, s.rq, &wr[i])
+		} else {
+			err = s.rq.Put(&wr[i])
+		}
+		if err == nil {
 			n++
 		}
 	}
@@ -94,9 +101,12 @@ func (s *SRQ) Limit() (int, error) { return s.pd.ctx.p.QuerySRQ(s.info.Handle) }
 // Destroy frees the queue; no queue pair may use it any more. Requests in it
 // complete nowhere.
 func (s *SRQ) Destroy() error {
+	s.mu.Lock() // posts under way end first: the ring may go
+	defer s.mu.Unlock()
 	if err := s.pd.ctx.p.Destroy(KindSRQ, s.info.Handle); err != nil {
 		return err
 	}
 	s.closed.Store(true)
+	s.recvs.clear()
 	return nil
 }

@@ -47,7 +47,7 @@ func TestSRQ(t *testing.T) {
 	for _, want := range []uint64{1, 2, 5} {
 		id, _, ok := f.srq.Fetch(sgl[:])
 		require.True(t, ok)
-		require.Equal(t, want, id)
+		require.Equal(t, want, id.ID)
 	}
 	n, err = s.PostRecv([]RecvWR{{ID: 7}})
 	require.NoError(t, err)

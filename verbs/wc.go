@@ -19,6 +19,10 @@ type WC struct {
 	SrcQP     uint32 // UD: the sender's
 	// Reason tells why Status is not success, for Explain and counters.
 	Reason trace.Reason
+
+	// cookie is what the program's side of the queue gave the request. It is
+	// 0 in what Poll returns.
+	cookie uint32
 }
 
 // Err returns nil for a successful completion and a *StatusError otherwise.

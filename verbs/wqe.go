@@ -25,7 +25,7 @@ const (
 	sqQPN    = 48 // u32
 	sqQKey   = 52 // u32
 	sqAH     = 56 // u32
-	sqZero   = 60 // u32, 0
+	sqCookie = 60 // u32
 
 	// BIND_MW has other meanings for the words of a request to a peer.
 	sqBindAddr   = sqRAddr    // u64
@@ -45,6 +45,7 @@ const (
 // units for each ring (RecvUnits).
 const (
 	rqNumSGE = 0 // u32
+	rqCookie = 4 // u32
 	rqID     = 8 // u64
 	rqSGE    = 16
 
@@ -109,7 +110,10 @@ func (q *SendQueue) Reset() {
 
 // Put writes one work request and returns an error if it does not fit or is
 // malformed. Publish makes it visible.
-func (q *SendQueue) Put(w *SendWR) error {
+func (q *SendQueue) Put(w *SendWR) error { return q.put(w, 0) }
+
+// put is Put with what the request's completion is to return.
+func (q *SendQueue) put(w *SendWR, cookie uint32) error {
 	n := len(w.SGL) * sgeLen
 	if w.Flags&SendInline != 0 {
 		if n = len(w.Inline); n > q.maxInline {
@@ -144,7 +148,7 @@ func (q *SendQueue) Put(w *SendWR) error {
 	le.PutUint32(h[sqQPN:], w.RemoteQPN)
 	le.PutUint32(h[sqQKey:], w.RemoteQKey)
 	le.PutUint32(h[sqAH:], w.AH)
-	le.PutUint32(h[sqZero:], 0)
+	le.PutUint32(h[sqCookie:], cookie)
 	if w.Flags&SendInline != 0 {
 		h[sqNumSGE] = 0
 		le.PutUint32(h[sqLen:], uint32(n))
@@ -186,6 +190,7 @@ type SendWQE struct {
 	RemoteQPN  uint32
 	RemoteQKey uint32
 	AH         uint32
+	Cookie     uint32 // of the program's side, for the completion
 	InlineLen  uint32
 	Index      uint32 // free-running unit index of the header
 	Opcode     WROpcode
@@ -198,6 +203,9 @@ type SendWQE struct {
 func (w *SendWQE) Bind() Bind {
 	return Bind{Key: w.RKey, NewKey: w.Imm, LKey: uint32(w.Swap), Addr: w.RemoteAddr, Length: w.CompareAdd, Access: Access(w.Swap >> 32)}
 }
+
+// Name puts into a completion what tells the program which request it is of.
+func (w *SendWQE) Name(wc *WC) { wc.ID, wc.cookie = w.ID, w.Cookie }
 
 // SendRing is the NIC's side of a send ring. It trusts nothing in it: indexes
 // are its own copies, and a WQE is read once.
@@ -241,7 +249,7 @@ func (r *SendRing) Fetch(w *SendWQE, sgl []SGE) (more, ok bool) {
 		ID: le.Uint64(h[sqID:]), RemoteAddr: le.Uint64(h[sqRAddr:]), CompareAdd: le.Uint64(h[sqCmpAdd:]),
 		Swap: le.Uint64(h[sqSwap:]), RKey: le.Uint32(h[sqRKey:]), Imm: le.Uint32(h[sqImm:]),
 		RemoteQPN: le.Uint32(h[sqQPN:]), RemoteQKey: le.Uint32(h[sqQKey:]), AH: le.Uint32(h[sqAH:]),
-		InlineLen: le.Uint32(h[sqLen:]), Index: r.next, Opcode: WROpcode(h[sqOpcode]), Flags: SendFlags(h[sqFlags]),
+		Cookie: le.Uint32(h[sqCookie:]), InlineLen: le.Uint32(h[sqLen:]), Index: r.next, Opcode: WROpcode(h[sqOpcode]), Flags: SendFlags(h[sqFlags]),
 		NumSGE: h[sqNumSGE], Units: h[sqUnits],
 	}
 	need := int(w.NumSGE) * sgeLen
@@ -309,7 +317,10 @@ func (q *RecvQueue) Reset() {
 }
 
 // Put writes one receive request; Publish makes it visible.
-func (q *RecvQueue) Put(w *RecvWR) error {
+func (q *RecvQueue) Put(w *RecvWR) error { return q.put(w, 0) }
+
+// put is Put with what the request's completion is to return.
+func (q *RecvQueue) put(w *RecvWR, cookie uint32) error {
 	if len(w.SGL) > q.maxSGE {
 		return fmt.Errorf("%w: %d scatter/gather entries, the queue was created for %d (MaxRecvSGE)", ErrInvalidWR, len(w.SGL), q.maxSGE)
 	}
@@ -318,6 +329,7 @@ func (q *RecvQueue) Put(w *RecvWR) error {
 	}
 	var b [rqSGE + MaxSGE*sgeLen]byte
 	le.PutUint32(b[rqNumSGE:], uint32(len(w.SGL)))
+	le.PutUint32(b[rqCookie:], cookie)
 	le.PutUint64(b[rqID:], w.ID)
 	for i, s := range w.SGL {
 		putSGE(b[rqSGE+i*sgeLen:], s)
@@ -333,6 +345,15 @@ func (q *RecvQueue) Publish() { q.ring.prod.Store(q.prod) }
 // flushing reports whether the NIC flushes what is posted, and so wants to
 // hear of it.
 func (q *RecvQueue) flushing() bool { return q.ring.flag.Load()&rqFlushing != 0 }
+
+// RecvID is what a receive request's completion says of it.
+type RecvID struct {
+	ID     uint64
+	Cookie uint32 // of the program's side
+}
+
+// Name puts into a completion what tells the program which request it is of.
+func (r RecvID) Name(wc *WC) { wc.ID, wc.cookie = r.ID, r.Cookie }
 
 // RecvRing is the NIC's side of a receive ring.
 type RecvRing struct {
@@ -378,20 +399,20 @@ func (r *RecvRing) Len() int {
 	return int(min(r.ring.prod.Load()-r.next, r.ring.Units()) / r.stride)
 }
 
-// Fetch takes the next request: its ID, and its entries into sgl. ok is false
+// Fetch takes the next request: what names it, and its entries into sgl. ok is false
 // when there is none. n is -1 when what stands there is not a WQE; when that is
 // so because the producer's index is further ahead than the ring has room for,
 // it is the last.
 //
 //gorxe:hot
-func (r *RecvRing) Fetch(sgl []SGE) (id uint64, n int, ok bool) {
+func (r *RecvRing) Fetch(sgl []SGE) (id RecvID, n int, ok bool) {
 	avail := r.ring.prod.Load() - r.next
 	if avail < r.stride || r.broken {
-		return 0, 0, false
+		return RecvID{}, 0, false
 	}
 	var h [rqSGE]byte
 	copy(h[:], r.ring.unit(r.next))
-	id = le.Uint64(h[rqID:])
+	id = RecvID{ID: le.Uint64(h[rqID:]), Cookie: le.Uint32(h[rqCookie:])}
 	k := le.Uint32(h[rqNumSGE:])
 	n = int(k)
 	r.broken = avail > r.ring.Units()

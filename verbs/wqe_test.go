@@ -107,11 +107,11 @@ func TestSendLayout(t *testing.T) {
 		{48, "u32", "remote QPN", 0x70717273},
 		{52, "u32", "remote Q_Key", 0x80818283},
 		{56, "u32", "address handle", 0x90919293},
-		{60, "u32", "0", 0},
+		{60, "u32", "cookie", 0xa0a1a2a3},
 	}
 	checkDoc(t, "Send ring", layout)
 	p := newSendPair(t, 16, 1, QPCap{MaxSendWR: 8, MaxSendSGE: 5, MaxInline: 100})
-	require.NoError(t, p.q.Put(&w))
+	require.NoError(t, p.q.put(&w, 0xa0a1a2a3))
 	require.EqualValues(t, 1, word(p.mem, 0), "visible before Publish")
 	p.q.Publish()
 	require.EqualValues(t, 4, word(p.mem, 0))
@@ -120,7 +120,11 @@ func TestSendLayout(t *testing.T) {
 	for i, s := range w.SGL { // address u64, length u32, L_Key u32, in the units that follow
 		checkOctets(t, unit(2 + i/4)[i%4*16:], []field{{0, "u64", "address", s.Addr}, {8, "u32", "length", uint64(s.Length)}, {12, "u32", "L_Key", uint64(s.LKey)}})
 	}
-	e := p.check(t, &w)
+	var e SendWQE
+	more, ok := p.r.Fetch(&e, make([]SGE, 5))
+	require.True(t, more && ok)
+	require.EqualValues(t, 0xa0a1a2a3, e.Cookie)
+	layout[len(layout)-1].want = 0
 
 	w.Opcode, w.Flags, w.Inline = WRWrite, SendInline, octets(100)
 	require.NoError(t, p.q.Put(&w))
@@ -471,26 +475,31 @@ func newRecvPair(t require.TestingT, wr, sge int, start uint32) *recvPair {
 func TestRecvLayout(t *testing.T) {
 	layout := []field{
 		{0, "u32", "number of scatter/gather entries", 5},
+		{4, "u32", "cookie", 0x20212223},
 		{8, "u64", "wr_id", 0x1011121314151617},
 		{16, "", "scatter/gather entries", 0},
 	}
 	checkDoc(t, "Receive ring", layout)
 	p := newRecvPair(t, 4, 5, 2)
 	w := RecvWR{ID: 0x1011121314151617, SGL: sges(5)}
-	require.NoError(t, p.q.Put(&w))
+	require.NoError(t, p.q.put(&w, 0x20212223))
 	require.EqualValues(t, 2, word(p.mem, 0), "visible before Publish")
 	p.q.Publish()
 	require.EqualValues(t, 4, word(p.mem, 0))
 	h := p.mem[192+2*64:]
-	checkOctets(t, h, layout[:2])
-	require.Zero(t, word(h, 4))
+	checkOctets(t, h, layout[:3])
 	for i, s := range w.SGL {
 		checkOctets(t, h[16+16*i:], []field{{0, "u64", "address", s.Addr}, {8, "u32", "length", uint64(s.Length)}, {12, "u32", "L_Key", uint64(s.LKey)}})
 	}
 	require.EqualValues(t, 2, word(p.mem, 64))
-	_, _, ok := p.r.Fetch(make([]SGE, 5))
+	id, _, ok := p.r.Fetch(make([]SGE, 5))
 	require.True(t, ok)
+	require.Equal(t, RecvID{0x1011121314151617, 0x20212223}, id)
 	require.EqualValues(t, 4, word(p.mem, 64))
+	require.NoError(t, p.q.Put(&w))
+	p.q.Publish()
+	id, _, _ = p.r.Fetch(make([]SGE, 5))
+	require.Equal(t, RecvID{ID: 0x1011121314151617}, id, "of the public Put")
 
 	p.r.SetFlushing(true)
 	require.EqualValues(t, 1, word(p.mem, 128))
@@ -525,7 +534,7 @@ func TestRecvSizes(t *testing.T) {
 				require.ErrorIs(t, put(), ErrQueueFull)
 				id, k, ok := p.r.Fetch(sgl)
 				require.True(t, ok)
-				require.EqualValues(t, i, id)
+				require.EqualValues(t, i, id.ID)
 				require.Equal(t, sges(i%(sge+1)), append([]SGE{}, sgl[:k]...))
 				require.Equal(t, wr-1, p.r.Len())
 				require.NoError(t, put())
@@ -585,7 +594,7 @@ func TestRecvHostile(t *testing.T) {
 		id, k, ok = p.r.Fetch(make([]SGE, 5)) // the next is a WQE again
 		require.True(t, ok)
 		require.Equal(t, 5, k)
-		require.EqualValues(t, 1, id)
+		require.EqualValues(t, 1, id.ID)
 	}
 	p := fill() // more entries than the NIC has room for
 	_, k, ok := p.r.Fetch(make([]SGE, 4))
@@ -611,7 +620,7 @@ func TestRecvHostile(t *testing.T) {
 		id, k, ok := p.r.Fetch(nil)
 		require.True(t, ok)
 		require.Zero(t, k)
-		require.EqualValues(t, 9, id)
+		require.EqualValues(t, 9, id.ID)
 	}
 	// Part of a request is none.
 	p = newRecvPair(t, 8, 5, start)
@@ -647,7 +656,7 @@ func TestRecvProperty(t *testing.T) {
 				if !ok {
 					return
 				}
-				require.Equal(t, posted[0].ID, id)
+				require.Equal(t, posted[0].ID, id.ID)
 				require.Equal(t, append([]SGE{}, posted[0].SGL...), append([]SGE{}, sgl[:n]...))
 				posted = posted[1:]
 			},

@@ -86,13 +86,13 @@ type discard struct{}
 func (discard) Push(*verbs.WC, bool) {}
 
 // Fetch gives the engine the receive request at hand.
-func (y *player) Fetch(sgl []verbs.SGE) (id uint64, n int, ok bool) {
+func (y *player) Fetch(sgl []verbs.SGE) (id verbs.RecvID, n int, ok bool) {
 	if len(y.recv) == 0 {
-		return 0, 0, false
+		return verbs.RecvID{}, 0, false
 	}
 	w := y.recv[0]
 	y.recv = y.recv[:0]
-	return w.ID, copy(sgl, w.SGL), true
+	return verbs.RecvID{ID: w.ID}, copy(sgl, w.SGL), true
 }
 
 func newPlayer(p *plan) (*player, error) {
