@@ -54,6 +54,9 @@ func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 //	acks_sent               ACK and NAK packets
 //	completed               send requests finished well
 //	uc_lost_packets         UC packets that never came, by their PSNs
+//	window_wait             nanoseconds that a send request waited for room in the congestion window,
+//	credit_wait             for the peer to post a receive request,
+//	rnr_wait                and for the time that an RNR NAK asks for
 func (t *qpTotals) named() map[string]uint64 {
 	c, s := &t.counts, &t.stats
 	m := map[string]uint64{
@@ -83,6 +86,9 @@ func (t *qpTotals) named() map[string]uint64 {
 		"acks_sent":              s.AcksSent,
 		"completed":              s.Completed,
 		"uc_lost_packets":        s.Lost,
+		"window_wait":            s.WindowWait,
+		"credit_wait":            s.CreditWait,
+		"rnr_wait":               s.RNRWait,
 	}
 	for r, v := range c {
 		name := trace.Reason(r).String()
@@ -101,7 +107,7 @@ func (t *qpTotals) named() map[string]uint64 {
 //	port_xmit_wait         nanoseconds that packets waited because the link had no room (sysfs, in ticks)
 //	port_xmit_discards     packets that the system refused (sysfs)
 //	port_rcv_errors        packets that were malformed or damaged (sysfs)
-//	link_downed            times that the link failed (sysfs)
+//	link_downed            times that the link failed, or its interface went down (sysfs)
 //	rx_icrc_encapsulated   packets with a wrong ICRC (mlx5)
 //	sent_pkts, sent_bytes  packets that the link took, octets of UDP payload
 //	rcvd_pkts, rcvd_bytes  packets proven and admitted to a queue pair
@@ -129,7 +135,8 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 		one := s.totals()
 		t.addAll(&one.counts, &one.stats)
 		s.mu.Lock()
-		d.add(&s.stats, n.cfg.Clock())
+		s.stats.waitFor(n.cfg.Clock(), s.stats.since != 0)
+		d.add(&s.stats)
 		busy += s.bg.met.Load()
 		if r, ok := s.link.(link.StatsReader); ok {
 			addLink(&l, r.Stats())
@@ -141,7 +148,7 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 	maps.Copy(m, named)
 	for k, v := range map[string]uint64{
 		"port_xmit_data": d.sentBytes / 4, "port_rcv_data": d.portRcvBytes / 4, "port_xmit_packets": d.sentPkts, "port_rcv_packets": d.portRcvPkts,
-		"port_xmit_wait": uint64(d.waited), "port_xmit_discards": d.sendErr + l.TxErrors, "port_rcv_errors": t.malformed(), "link_downed": d.linkDown,
+		"port_xmit_wait": uint64(d.waited), "port_xmit_discards": d.sendErr + l.TxErrors, "port_rcv_errors": t.malformed(), "link_downed": d.linkDown + n.downs.Load(),
 		"rx_icrc_encapsulated": t.counts[trace.DropICRC] + t.counts[trace.DropICRCWindow],
 		"sent_pkts":            d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
 		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin, "shard_busy": busy,
@@ -165,7 +172,11 @@ func (s *shard) totals() qpTotals {
 		t.counts[i] += v
 	}
 	s.unlock()
-	s.each(t.add)
+	now := s.n.cfg.Clock()
+	s.each(func(q *qp) {
+		q.countStall(now)
+		t.add(q)
+	})
 	s.mu.Lock()
 	t.atLeast(&s.stats.told)
 	s.stats.told = t
@@ -247,20 +258,20 @@ func (a *shardStats) linkState(err error) (bad bool) {
 // waiting for the link: what a window, a credit or a timer holds back is not
 // offered to it.
 func (a *shardStats) waitFor(now int64, full bool) {
-	if a.since != 0 {
-		a.waited += now - a.since
-		a.since = 0
+	was := a.since
+	a.since = 0
+	if was != 0 {
+		a.waited += max(0, now-was)
 	}
 	if full {
-		a.since = max(now, 1)
+		a.since = max(now, was, 1)
 	}
 }
 
 // moved changes when a packet comes or goes.
 func (a *shardStats) moved() uint64 { return a.rcvdPkts + a.sentPkts + a.hairpin }
 
-// add adds what another shard did until now.
-func (a *shardStats) add(b *shardStats, now int64) {
+func (a *shardStats) add(b *shardStats) {
 	a.sentPkts += b.sentPkts
 	a.sentBytes += b.sentBytes
 	a.rcvdPkts += b.rcvdPkts
@@ -274,9 +285,6 @@ func (a *shardStats) add(b *shardStats, now int64) {
 	a.portRcvPkts += b.portRcvPkts
 	a.portRcvBytes += b.portRcvBytes
 	a.waited += b.waited
-	if b.since != 0 {
-		a.waited += max(0, now-b.since)
-	}
 }
 
 func addLink(a *link.Stats, b link.Stats) {

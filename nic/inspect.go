@@ -99,6 +99,7 @@ func (n *NIC) QP(qpn uint32) (QPDetail, error) {
 		return QPDetail{}, noQPN(qpn)
 	}
 	d := QPDetail{Attr: q.eng.Attr(), Now: n.cfg.Clock()}
+	q.countStall(d.Now)
 	d.Inspection = q.inspect(&d.QPInfo, d.Now)
 	if c, ok := q.eng.(interface{ Capacity() verbs.QPCap }); ok {
 		d.Cap = c.Capacity()
@@ -202,6 +203,13 @@ func (q *qp) owner() uint32 {
 		return 0
 	}
 	return q.client.id
+}
+
+// countStall makes the counters of waiting true until now.
+func (q *qp) countStall(now int64) {
+	if c, ok := q.eng.(interface{ CountStall(now int64) }); ok {
+		c.CountStall(now)
+	}
 }
 
 func serviceOf(c bth.Class) verbs.QPType {

@@ -25,7 +25,7 @@ func (q *QP) Inspect(now int64) transport.Inspection {
 	i.InFlight, i.Window = max(0, r.next.Diff(r.una)), q.window(now)
 	i.Posted = !r.broken && q.cfg.SQ.Pending()
 	i.RetriesLeft, i.RNRRetriesLeft, i.RNRWait = r.retries, r.rnrLeft, r.rnrWait
-	i.RTT = r.rtt.most
+	i.RTT, i.Stall = r.rtt.most, r.stall.why
 	i.CreditsBind = q.attr.FlowControl && !r.credits.unlimited
 	if i.CreditsBind {
 		i.Credits = max(0, sequence(r.credits.limit, r.credits.lsn))

@@ -37,6 +37,7 @@ type requester struct {
 	// timeout, which comes soon: see HandleTimer.
 	hurry bool
 	rtt   rttClock
+	stall stallClock
 	// restarted is set from a restart until progress: further signs of the
 	// same loss start no second one.
 	restarted bool
@@ -107,20 +108,45 @@ func (r *requester) room(window int) bool {
 // requestReady reports whether a request packet may leave now.
 func (q *QP) requestReady(now int64) bool {
 	r := &q.req
-	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD || r.rnrWait {
-		return false
+	ready, why := q.mayRequest(now)
+	if why != r.stall.why {
+		q.stalled(now, why)
 	}
-	if !r.room(q.window(now)) {
-		return false
+	return ready
+}
+
+// mayRequest is requestReady, and says what keeps back a request that there is.
+func (q *QP) mayRequest(now int64) (bool, transport.Stall) {
+	r := &q.req
+	if s := q.attr.State; s != verbs.StateRTS && s != verbs.StateSQD {
+		return false, transport.StallNone
 	}
+	if r.rnrWait {
+		return false, transport.StallRNR
+	}
+	room := r.room(q.window(now))
 	if r.cur == r.tail {
-		return q.attr.State != verbs.StateSQD && !r.broken && int(r.tail-r.head) < len(r.wqes) && q.cfg.SQ.Pending()
+		more := q.attr.State != verbs.StateSQD && !r.broken && int(r.tail-r.head) < len(r.wqes) && q.cfg.SQ.Pending()
+		if more && !room {
+			return false, transport.StallWindow
+		}
+		return more, transport.StallNone
+	}
+	if !room {
+		return false, transport.StallWindow
 	}
 	w := r.at(r.cur)
 	if w.Bad != verbs.WCSuccess {
-		return !w.first.After(r.una) // it is its turn to fail
+		return !w.first.After(r.una), transport.StallNone // it is its turn to fail
 	}
-	return !q.held(w, r.next.Diff(w.first))
+	i := r.next.Diff(w.first)
+	if !q.held(w, i) {
+		return true, transport.StallNone
+	}
+	if wait, _ := q.hold(w, i); wait {
+		return false, transport.StallCredits
+	}
+	return false, transport.StallNone
 }
 
 // held reports whether a rule keeps back the PSN with index i of w.

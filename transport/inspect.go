@@ -73,10 +73,11 @@ func (u *Unreliable) Inspect(int64) Inspection {
 }
 
 // Each returns the counters one by one, always in the same order.
-func (s *Stats) Each() [13]*uint64 {
+func (s *Stats) Each() [16]*uint64 {
 	return [...]*uint64{
 		&s.SentRequests, &s.SentResponses, &s.RcvdRequests, &s.RcvdResponses, &s.SentBytes, &s.RcvdBytes, &s.Repeated,
 		&s.AcksSent, &s.AcksCoalesced, &s.Sends, &s.Recvs, &s.Completed, &s.Lost,
+		&s.WindowWait, &s.CreditWait, &s.RNRWait,
 	}
 }
 

@@ -55,6 +55,9 @@ type Stats struct {
 	Recvs         uint64 // receive completions
 	Completed     uint64 // send work requests finished well
 	Lost          uint64 // UC: packets that never came, by the PSNs that are missing
+	WindowWait    uint64 // nanoseconds that a request waited for room in the window
+	CreditWait    uint64 // for a receive request of the peer
+	RNRWait       uint64 // because the peer asked for time
 }
 
 // Events is a set of asynchronous events.
