@@ -1,6 +1,7 @@
 package gorxe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,7 +61,10 @@ type Config struct {
 	// Serve is for a program that serves the device to others (see OpenNIC):
 	// the device's own goroutines move it, without waiting to see whether a
 	// program steps it in a thread of its own.
-	Serve  bool
+	Serve bool
+	// MaxSL bounds the service levels that the device sends with, for a program
+	// that will give up the capability that levels above 6 take. (7)
+	MaxSL  uint8
 	Logger *slog.Logger // for errors that nobody else is told of (none)
 }
 
@@ -120,7 +124,7 @@ func open(cfg *Config, o opener) (*nic.NIC, error) {
 	n, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
 		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: lease,
-		Missing: missing, Logger: cfg.Logger, MaxSL: maxSL(),
+		Missing: missing, Logger: cfg.Logger, MaxSL: min(maxSL(), cmp.Or(cfg.MaxSL, 7)),
 		Manual: o.show,
 	})
 	if err != nil {
