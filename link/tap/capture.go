@@ -182,27 +182,7 @@ func (c *Capture) write(r *record) {
 		c.lost++
 		return
 	}
-	le, ts := binary.LittleEndian, uint64(r.at.UnixNano())
-	b := le.AppendUint32(c.buf[:0], blockEnhancedPacket)
-	b = le.AppendUint32(b, 0) // the length of the block, when it is known
-	b = le.AppendUint32(b, uint32(r.iface))
-	b = le.AppendUint32(b, uint32(ts>>32))
-	b = le.AppendUint32(b, uint32(ts))
-	b = le.AppendUint32(b, uint32(len(r.frame)))
-	b = le.AppendUint32(b, uint32(len(r.frame)))
-	b = pad(append(b, r.frame...))
-	if r.comment != "" {
-		b = le.AppendUint16(b, optComment)
-		b = le.AppendUint16(b, uint16(len(r.comment)))
-		b = pad(append(b, r.comment...))
-	}
-	b = le.AppendUint16(b, optEPBFlags)
-	b = le.AppendUint16(b, 4)
-	b = le.AppendUint32(b, r.flags)
-	b = le.AppendUint32(b, 0) // end of options
-	n := uint32(len(b) + 4)
-	b = le.AppendUint32(b, n)
-	le.PutUint32(b[4:], n)
+	b := appendBlock(c.buf[:0], r, len(r.frame))
 	c.buf = b
 	if _, err := c.w.Write(b); err != nil {
 		c.fail(err)
@@ -210,5 +190,33 @@ func (c *Capture) write(r *record) {
 	}
 }
 
-// pad fills up to a multiple of four octets.
-func pad(b []byte) []byte { return append(b, 0, 0, 0)[:(len(b)+3)&^3] }
+// appendBlock appends a packet as a block, with the first keep octets of its
+// frame.
+func appendBlock(b []byte, r *record, keep int) []byte {
+	le, ts, at := binary.LittleEndian, uint64(r.at.UnixNano()), len(b)
+	keep = min(keep, len(r.frame))
+	b = le.AppendUint32(b, blockEnhancedPacket)
+	b = le.AppendUint32(b, 0) // the length of the block, when it is known
+	b = le.AppendUint32(b, uint32(r.iface))
+	b = le.AppendUint32(b, uint32(ts>>32))
+	b = le.AppendUint32(b, uint32(ts))
+	b = le.AppendUint32(b, uint32(keep))
+	b = le.AppendUint32(b, uint32(len(r.frame)))
+	b = padFrom(append(b, r.frame[:keep]...), at)
+	if r.comment != "" {
+		b = le.AppendUint16(b, optComment)
+		b = le.AppendUint16(b, uint16(len(r.comment)))
+		b = padFrom(append(b, r.comment...), at)
+	}
+	b = le.AppendUint16(b, optEPBFlags)
+	b = le.AppendUint16(b, 4)
+	b = le.AppendUint32(b, r.flags)
+	b = le.AppendUint32(b, 0) // end of options
+	n := uint32(len(b) - at + 4)
+	b = le.AppendUint32(b, n)
+	le.PutUint32(b[at+4:], n)
+	return b
+}
+
+// padFrom fills up what begins at an offset to a multiple of four octets.
+func padFrom(b []byte, at int) []byte { return append(b, 0, 0, 0)[:at+(len(b)-at+3)&^3] }
