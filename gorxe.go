@@ -60,7 +60,8 @@ type Config struct {
 	Shards int    // independent lanes, for as many cores (1)
 	// Serve is for a program that serves the device to others (see OpenNIC):
 	// the device's own goroutines move it, without waiting to see whether a
-	// program steps it in a thread of its own.
+	// program steps it in a thread of its own, and what passes its links can be
+	// captured at any time (tap.LiveOf).
 	Serve bool
 	// MaxSL bounds the service levels that the device sends with, for a program
 	// that will give up the capability that levels above 6 take. (7)
@@ -120,6 +121,7 @@ func open(cfg *Config, o opener) (*nic.NIC, error) {
 	lease := nic.DefaultSpin
 	if cfg.Serve {
 		lease = 0
+		links = new(tap.Live).WrapAll(links, cfg.Name) // for its operator
 	}
 	n, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),

@@ -145,6 +145,16 @@ func (n *NIC) TraceQP(qpn uint32, max int) ([]trace.Event, error) {
 	return out, nil
 }
 
+// CountQPs returns how many queue pairs there are.
+func (n *NIC) CountQPs() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.qps.live
+}
+
+// Done is closed when the device is no more; Err then says why.
+func (n *NIC) Done() <-chan struct{} { return n.gone }
+
 // Now returns the time on the clock of trace events.
 func (n *NIC) Now() int64 { return n.cfg.Clock() }
 
