@@ -133,6 +133,35 @@ type GroupJoiner interface {
 	LeaveGroup(group netip.Addr) error
 }
 
+// Readdresser is a link whose local addresses can change while it is open, as
+// those of its interface do. It also follows an interface that went and came
+// back with another index, where it says nothing else.
+type Readdresser interface {
+	// SetAddrs makes addrs the local addresses of the link and of all that were
+	// opened with it; it is called on one of them. An address that stays is not
+	// disturbed, and one that comes back has the source ports that it had. It
+	// returns those that are served, and for the others, as for anything that
+	// is missing since, an error that says why; syscall.EADDRNOTAVAIL of an
+	// address that IPv6 is still checking for duplicates. None at all is
+	// allowed.
+	SetAddrs(addrs []netip.Addr) (serving []netip.Addr, err error)
+}
+
+// AsReaddresser finds the Readdresser in a link, which may be wrapped; nil when
+// there is none.
+func AsReaddresser(l Link) Readdresser {
+	for {
+		if r, ok := l.(Readdresser); ok {
+			return r
+		}
+		w, ok := l.(Wrapper)
+		if !ok {
+			return nil
+		}
+		l = w.Unwrap()
+	}
+}
+
 // Group returns the multicast address a as links use it, IPv4 as 4 octets and
 // without a zone, or an error for any other address.
 func Group(a netip.Addr) (netip.Addr, error) {

@@ -21,6 +21,11 @@ type Config struct {
 	RcvBuf, SndBuf int
 
 	Options Options
+
+	// In runs a function in the network namespace of the links, where another
+	// thread needs a socket there after Open, which is called in it. (In the
+	// thread itself.)
+	In func(func() error) error
 }
 
 // Options switch offloads off, for a device that gets them wrong or a test.
@@ -78,21 +83,30 @@ func (c *Config) check() error {
 	if c.RcvBuf == 0 {
 		c.RcvBuf = DefaultRcvBuf
 	}
+	if c.In == nil {
+		c.In = func(f func() error) error { return f() }
+	}
+	addrs, err := checkAddrs(c.Addrs)
+	c.Addrs = addrs
+	return err
+}
+
+// checkAddrs brings addresses into the form that the links know them in.
+func checkAddrs(in []netip.Addr) ([]netip.Addr, error) {
 	seen := make(map[netip.Addr]bool)
-	addrs := make([]netip.Addr, 0, len(c.Addrs))
-	for _, a := range c.Addrs {
+	addrs := make([]netip.Addr, 0, len(in))
+	for _, a := range in {
 		a = a.Unmap()
 		switch {
 		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
-			return fmt.Errorf("udp: %v is not the address of an interface; a packet's ICRC covers its addresses, so they must be definite", a)
+			return nil, fmt.Errorf("udp: %v is not the address of an interface; a packet's ICRC covers its addresses, so they must be definite", a)
 		case a.IsLinkLocalUnicast() && a.Is6() && a.Zone() == "":
-			return fmt.Errorf("udp: %v needs the zone of its interface, such as %v%%eth0", a, a)
+			return nil, fmt.Errorf("udp: %v needs the zone of its interface, such as %v%%eth0", a, a)
 		case seen[a]:
-			return fmt.Errorf("udp: address %v given twice", a)
+			return nil, fmt.Errorf("udp: address %v given twice", a)
 		}
 		seen[a] = true
 		addrs = append(addrs, a)
 	}
-	c.Addrs = addrs
-	return nil
+	return addrs, nil
 }

@@ -25,22 +25,26 @@ func (l *Link) JoinGroup(group netip.Addr) error {
 	defer l.leave()
 	l.groupMu.Lock()
 	defer l.groupMu.Unlock()
-	if l.hasGroup(g) {
+	if slices.Contains(l.joined, g) {
 		return nil
 	}
 	var socks []rxSock
-	for _, ifindex := range l.ifaces {
-		fd, err := l.groupSocket(g, ifindex)
-		if err != nil {
-			closeAll(socks)
-			return fmt.Errorf("udp: %w", err)
+	err = l.set.cfg.In(func() error {
+		for _, ifindex := range l.ifaces {
+			fd, err := l.groupSocket(g, ifindex)
+			if err != nil {
+				closeAll(socks)
+				return fmt.Errorf("udp: %w", err)
+			}
+			socks = append(socks, rxSock{fd: fd, local: g, scope: uint32(ifindex)})
 		}
-		socks = append(socks, rxSock{fd: fd, local: g})
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	l.mu.Lock()
-	l.socks = append(l.socks, socks...)
-	l.mu.Unlock()
-	l.poll.Set(l.fds())
+	l.joined = append(l.joined, g)
+	l.exchange(nil, socks)
 	return nil
 }
 
@@ -56,35 +60,35 @@ func (l *Link) LeaveGroup(group netip.Addr) error {
 	defer l.leave()
 	l.groupMu.Lock()
 	defer l.groupMu.Unlock()
-	if !l.hasGroup(g) {
-		return nil
-	}
-	var gone []rxSock
-	l.mu.Lock()
-	l.socks = slices.DeleteFunc(l.socks, func(s rxSock) bool {
-		if s.local == g {
-			gone = append(gone, s)
-		}
-		return s.local == g
-	})
-	l.hot, l.turn, l.runs = 0, 0, 0
-	l.mu.Unlock()
-	l.poll.Set(l.fds())
-	closeAll(gone)
+	l.joined = slices.DeleteFunc(l.joined, func(a netip.Addr) bool { return a == g })
+	l.exchange(func(s *rxSock) bool { return s.local == g }, nil)
 	return nil
 }
 
-// hasGroup, like fds, is called with groupMu held: then nobody changes socks.
-func (l *Link) hasGroup(g netip.Addr) bool {
-	for i := range l.socks { // not the whole element: Recv counts drops in it
-		if l.socks[i].local == g {
-			return true
-		}
+// exchange closes the receiving sockets that go, if any, and adds others. groupMu
+// is held, so that nobody else changes socks.
+func (l *Link) exchange(goes func(*rxSock) bool, others []rxSock) {
+	var gone []rxSock
+	l.mu.Lock()
+	if goes != nil {
+		l.socks = slices.DeleteFunc(l.socks, func(s rxSock) bool {
+			if goes(&s) {
+				gone = append(gone, s)
+				return true
+			}
+			return false
+		})
 	}
-	return false
+	l.socks = append(l.socks, others...)
+	if len(gone) > 0 {
+		l.hot, l.turn, l.runs = 0, 0, 0
+	}
+	l.mu.Unlock()
+	l.poll.Set(l.fds())
+	closeAll(gone)
 }
 
-// fds returns the receiving descriptors in the order of socks.
+// fds, called with groupMu held, returns the receiving descriptors in the order of socks.
 func (l *Link) fds() []int {
 	fds := make([]int, len(l.socks))
 	for i := range l.socks {

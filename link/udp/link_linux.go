@@ -15,7 +15,7 @@ import (
 )
 
 // Link is one shard of a NIC's UDP sockets. It is a link.Link, a
-// link.PortResolver, a link.GroupJoiner and a link.StatsReader.
+// link.PortResolver, a link.GroupJoiner, a link.Readdresser and a link.StatsReader.
 type Link struct {
 	info   link.Info
 	gate   sys.Gate
@@ -34,9 +34,11 @@ type Link struct {
 	idle  int      // calls in a row that found nothing on hot
 	many  bool     // the last datagrams did not come one by one
 
-	// of JoinGroup and LeaveGroup
-	groupMu sync.Mutex // held by whoever changes socks; taken before mu
-	ifaces  []int      // indexes of the interfaces that have the addresses
+	// of JoinGroup, LeaveGroup and SetAddrs
+	set     *siblings
+	groupMu sync.Mutex   // held by whoever changes socks; taken before mu
+	ifaces  []int        // indexes of the interfaces that have the addresses
+	joined  []netip.Addr // groups
 	rcvBuf  int
 
 	rxPackets, rxBytes, rxDropped, rxInvalid, rxErrors atomic.Uint64
@@ -47,6 +49,7 @@ type Link struct {
 type rxSock struct {
 	fd      int
 	local   netip.Addr // destination of what it receives
+	scope   uint32     // index of the interface of a link-local one, or of a group
 	dropped uint32     // the kernel's count when last seen
 }
 
@@ -54,6 +57,7 @@ var (
 	_ link.Link         = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
 	_ link.GroupJoiner  = (*Link)(nil)
+	_ link.Readdresser  = (*Link)(nil)
 	_ link.StatsReader  = (*Link)(nil)
 )
 
@@ -94,6 +98,9 @@ func (l *Link) Recv(ds []wire.Datagram) (int, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.socks) == 0 {
+		return 0, nil
+	}
 	if l.ready.Load() != 0 {
 		if n, err := l.recvReady(ds); n != 0 || err != nil {
 			return n, err

@@ -36,8 +36,9 @@ func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 		return nil, err
 	}
 	ls := make([]*Link, cfg.Shards)
+	set := &siblings{cfg: cfg, port: port, links: ls}
 	for i := range ls {
-		ls[i] = &Link{rx: sys.NewRxBatch(rxBuffers, rxSize), merged: !cfg.Options.NoGRO}
+		ls[i] = &Link{set: set, rx: sys.NewRxBatch(rxBuffers, rxSize), merged: !cfg.Options.NoGRO}
 	}
 	defer func() {
 		if err != nil {
@@ -54,13 +55,16 @@ func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 	info.MTU = mtu(ifaces)
 	var missing []string
 	for _, a := range cfg.Addrs {
-		got, m, err := openGroup(ls, netip.AddrPortFrom(a, port), &cfg)
+		got, m, err := openAddr(ls, netip.AddrPortFrom(a, port), &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("udp: %w", err)
 		}
-		if w := window(got); w < info.Window {
+		for i, l := range ls {
+			l.socks = append(l.socks, got.socks[i])
+		}
+		if w := window(got.buf); w < info.Window {
 			info.Window = w
-			m = append(m, fmt.Sprintf("receive buffer of %d KiB bears %d packets in flight, not %d; allow more with `sysctl -w net.core.rmem_max=%d` or CAP_NET_ADMIN", got>>10, w, windowMax, DefaultRcvBuf))
+			m = append(m, fmt.Sprintf("receive buffer of %d KiB bears %d packets in flight, not %d; allow more with `sysctl -w net.core.rmem_max=%d` or CAP_NET_ADMIN", got.buf>>10, w, windowMax, DefaultRcvBuf))
 		}
 		if missing == nil {
 			missing = m
@@ -78,22 +82,33 @@ func openAt(cfg Config, port uint16) (links []link.Link, err error) {
 	return links, nil
 }
 
-// openGroup opens the receiving sockets of one address, one per link, and
-// returns the size of their buffer and what they lack.
-func openGroup(ls []*Link, ap netip.AddrPort, cfg *Config) (buf int, missing []string, err error) {
+// addrSocks are the receiving sockets of one address, one per link, and the size
+// of the buffer of each.
+type addrSocks struct {
+	socks []rxSock
+	buf   int
+}
+
+// openAddr opens the receiving sockets of one address and returns what they lack.
+func openAddr(ls []*Link, ap netip.AddrPort, cfg *Config) (got addrSocks, missing []string, err error) {
 	a := ap.Addr()
 	scope, err := udptx.Scope(a)
 	if err != nil {
-		return 0, nil, err
+		return got, nil, err
 	}
+	defer func() {
+		if err != nil {
+			closeAll(got.socks)
+		}
+	}()
 	for i, l := range ls {
 		fd, err := sys.UDPSocket(a)
 		if err != nil {
-			return 0, nil, err
+			return got, nil, err
 		}
-		l.socks = append(l.socks, rxSock{fd: fd, local: a.WithZone("")})
+		got.socks = append(got.socks, rxSock{fd: fd, local: a.WithZone(""), scope: scope})
 		if err := sys.SetReceiveMeta(fd, a); err != nil {
-			return 0, nil, err
+			return got, nil, err
 		}
 		if !cfg.Options.NoGRO {
 			if err := sys.SetGRO(fd); err != nil {
@@ -101,30 +116,30 @@ func openGroup(ls []*Link, ap netip.AddrPort, cfg *Config) (buf int, missing []s
 				missing = []string{fmt.Sprintf("no UDP receive offload: %v; every packet is received by itself, several times slower; Linux 5.0 has it", err)}
 			}
 		}
-		if buf, err = sys.SetReceiveBuffer(fd, cfg.RcvBuf); err != nil {
-			return 0, nil, err
+		if got.buf, err = sys.SetReceiveBuffer(fd, cfg.RcvBuf); err != nil {
+			return got, nil, err
 		}
 		// The first bind is exclusive; the others join it.
 		if i > 0 {
 			if err := sys.SetReusePort(fd); err != nil {
-				return 0, nil, err
+				return got, nil, err
 			}
 		}
 		if err := sys.Bind(fd, ap, scope); err != nil {
-			return 0, nil, udptx.BindError(a, ap.Port(), err)
+			return got, nil, udptx.BindError(a, ap.Port(), err)
 		}
 		if i == 0 && len(ls) > 1 {
 			if err := sys.SetReusePort(fd); err != nil {
-				return 0, nil, err
+				return got, nil, err
 			}
 		}
 	}
 	if len(ls) > 1 {
-		if err := sys.AttachReuseportFilter(ls[0].socks[len(ls[0].socks)-1].fd, steering(len(ls))); err != nil {
-			return 0, nil, err
+		if err := sys.AttachReuseportFilter(got.socks[0].fd, steering(len(ls))); err != nil {
+			return got, nil, err
 		}
 	}
-	return buf, missing, nil
+	return got, missing, nil
 }
 
 // steering picks a shard from the UDP payload: the low 4 bits of the BTH's
@@ -140,16 +155,11 @@ func steering(shards int) []bpf.Instruction {
 
 // finish adds what a link needs beside its receiving sockets.
 func (l *Link) finish(cfg *Config, ifaces []hostnet.Iface) (err error) {
-	l.rcvBuf = cfg.RcvBuf
-	for _, ifc := range ifaces {
-		if !slices.Contains(l.ifaces, ifc.Index) {
-			l.ifaces = append(l.ifaces, ifc.Index)
-		}
-	}
+	l.rcvBuf, l.ifaces = cfg.RcvBuf, indexes(ifaces)
 	if l.poll, err = sys.NewPoller(l.fds()); err != nil {
 		return err
 	}
-	l.tx, err = udptx.New(udptx.Config{Addrs: cfg.Addrs, SndBuf: cfg.SndBuf, NoGSO: cfg.Options.NoGSO})
+	l.tx, err = udptx.New(udptx.Config{Addrs: cfg.Addrs, SndBuf: cfg.SndBuf, NoGSO: cfg.Options.NoGSO, In: cfg.In})
 	return err
 }
 
@@ -163,6 +173,16 @@ func interfaces(addrs []netip.Addr) (ifaces []hostnet.Iface, err error) {
 		ifaces = append(ifaces, ifc)
 	}
 	return ifaces, nil
+}
+
+// indexes returns those of interfaces, each once.
+func indexes(ifaces []hostnet.Iface) (out []int) {
+	for _, ifc := range ifaces {
+		if !slices.Contains(out, ifc.Index) {
+			out = append(out, ifc.Index)
+		}
+	}
+	return out
 }
 
 // mtu returns the smallest MTU of the interfaces.

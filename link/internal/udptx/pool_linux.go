@@ -19,9 +19,11 @@ type pool struct {
 	local  netip.Addr // without zone
 	scope  uint32
 	out    uint32 // index of the interface that has local, for multicast; 0 when not known
-	sndbuf int
+	cfg    *Config
+	before [PoolSize]uint16 // ports that the address had when it was the link's before; 0 none
 
 	mu    sync.Mutex // opening
+	gone  bool       // closed
 	socks [PoolSize]atomic.Pointer[sock]
 }
 
@@ -71,9 +73,9 @@ func (k *sock) setMark(f *wire.Flow) (errno syscall.Errno) {
 // unknown is no flow's priority.
 const unknown = 0xff
 
-func newPool(a netip.Addr, sndbuf int) (*pool, error) {
+func newPool(a netip.Addr, cfg *Config) (*pool, error) {
 	scope, err := Scope(a)
-	p := &pool{local: a.WithZone(""), scope: scope, sndbuf: sndbuf}
+	p := &pool{local: a.WithZone(""), scope: scope, cfg: cfg}
 	if ifc, err := hostnet.InterfaceWith(a); err == nil {
 		p.out = uint32(ifc.Index)
 	}
@@ -107,7 +109,17 @@ func (p *pool) open(want uint16) (*sock, error) {
 	if k := slot.Load(); k != nil {
 		return k, nil
 	}
-	k, err := p.socket(want)
+	if p.gone {
+		return nil, notOurs(p.local)
+	}
+	if b := p.before[want%PoolSize]; b != 0 {
+		want = b
+	}
+	var k *sock
+	err := p.cfg.In(func() (err error) {
+		k, err = p.socket(want)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("sending socket on %v: %w", p.local, err)
 	}
@@ -143,7 +155,7 @@ func (p *pool) prepare(fd int, want uint16) (uint16, error) {
 			return 0, err
 		}
 	}
-	if _, err := sys.SetSendBuffer(fd, p.sndbuf); err != nil {
+	if _, err := sys.SetSendBuffer(fd, p.cfg.SndBuf); err != nil {
 		return 0, err
 	}
 	port := want
@@ -163,6 +175,7 @@ func (p *pool) prepare(fd int, want uint16) (uint16, error) {
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.gone = true
 	for i := range p.socks {
 		if k := p.socks[i].Swap(nil); k != nil {
 			sys.Close(k.fd)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -18,13 +19,21 @@ type Config struct {
 	Addrs  []netip.Addr // local; a link-local IPv6 address with its zone
 	SndBuf int          // octets asked for; 0 means DefaultSndBuf
 	NoGSO  bool         // send single datagrams only
+
+	// In runs a function in the network namespace of the sockets, where a
+	// thread needs one more. (In the thread itself.)
+	In func(func() error) error
 }
 
 // Sender sends bursts through a pool of UDP sockets. One goroutine at a time
-// may call Send; ResolvePort, Blocked, Stats and Errors may be called beside
-// it. Nothing may be called during or after Close.
+// may call Send, and one SetAddrs; ResolvePort, Blocked, Stats and Errors may be
+// called beside both. Nothing may be called during or after Close.
 type Sender struct {
-	pools   []*pool
+	pools   atomic.Pointer[[]*pool]
+	cfg     Config
+	ports   map[netip.Addr][PoolSize]uint16 // of addresses that have gone; SetAddrs' own
+	sending sync.Mutex                      // held by Send: its sockets stay open
+
 	gso     bool
 	maxSegs int
 	missing []string
@@ -43,22 +52,27 @@ const maxErrno = 134
 // New returns a Sender. It opens no socket yet, but asks the kernel whether it
 // segments.
 func New(cfg Config) (*Sender, error) {
-	s := &Sender{maxSegs: wire.MaxSegments, gso: !cfg.NoGSO, singles: sys.NewTxBatch(maxSingles, maxPieces)}
-	s.blocked.Store(-1)
 	if cfg.SndBuf == 0 {
 		cfg.SndBuf = DefaultSndBuf
 	}
+	if cfg.In == nil {
+		cfg.In = func(f func() error) error { return f() }
+	}
+	s := &Sender{cfg: cfg, maxSegs: wire.MaxSegments, gso: !cfg.NoGSO, singles: sys.NewTxBatch(maxSingles, maxPieces)}
+	s.blocked.Store(-1)
+	var pools []*pool
 	for _, a := range cfg.Addrs {
-		p, err := newPool(a, cfg.SndBuf)
+		p, err := newPool(a, &s.cfg)
 		if err != nil {
 			return nil, err
 		}
-		s.pools = append(s.pools, p)
+		pools = append(pools, p)
 	}
+	s.pools.Store(&pools)
 	if cfg.NoGSO {
 		s.missing = append(s.missing, "UDP segmentation offload is switched off by configuration (NoGSO); every packet is a datagram of its own, several times slower")
 	}
-	for _, p := range s.pools {
+	for _, p := range pools {
 		if !s.gso {
 			break
 		}
@@ -134,7 +148,7 @@ func (s *Sender) ResolvePort(src netip.Addr, want uint16) (uint16, error) {
 
 // Close releases the sockets.
 func (s *Sender) Close() {
-	for _, p := range s.pools {
+	for _, p := range *s.pools.Load() {
 		p.close()
 	}
 }
@@ -146,6 +160,8 @@ func notOurs(src netip.Addr) error { return fmt.Errorf("%v is not an address of 
 //
 //gorxe:hot
 func (s *Sender) Send(bs []*wire.Burst) (int, error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	var refused error
 	segs := 0
 	for len(bs) > 0 {
@@ -319,10 +335,13 @@ func (s *Sender) refuse(b *wire.Burst, segs int, errno syscall.Errno) error {
 		e.Err = fmt.Errorf("service level %d: setsockopt SO_PRIORITY: %w; levels above 6 need CAP_NET_ADMIN or CAP_NET_RAW", f.Priority, errno)
 	} else if errno == syscall.EMSGSIZE || errno == syscall.EINVAL {
 		e.Size = b.SegLen() + headers(f.Dst)
-		if mtu, err := sys.PathMTU(f.Src, f.Dst, p.scopeOf(f)); err == nil && mtu < e.Size {
-			e.MTU, errno = mtu, syscall.EMSGSIZE
-			e.Err = errno
-		}
+		_ = s.cfg.In(func() error {
+			if mtu, err := sys.PathMTU(f.Src, f.Dst, p.scopeOf(f)); err == nil && mtu < e.Size {
+				e.MTU, errno = mtu, syscall.EMSGSIZE
+				e.Err = errno
+			}
+			return nil
+		})
 	}
 	if int(errno) < maxErrno {
 		s.errnos[errno].Add(1)
@@ -360,7 +379,7 @@ func (s *Sender) socket(f *wire.Flow) *sock {
 // pool returns the pool of a local address; scope tells interfaces apart that
 // share a link-local one.
 func (s *Sender) pool(src netip.Addr, scope uint32) *pool {
-	for _, p := range s.pools {
+	for _, p := range *s.pools.Load() {
 		if p.local == src && (scope == 0 || p.scope == 0 || p.scope == scope) {
 			return p
 		}
