@@ -18,11 +18,11 @@ import (
 // Errors of a NIC. Those of package verbs appear as well.
 var (
 	// ErrInUse: an object cannot be destroyed while others are made of it.
-	ErrInUse = errors.New("nic: in use")
+	ErrInUse = verbs.ErrInUse
 	// ErrLimit: the device holds no more objects of that kind.
-	ErrLimit = errors.New("nic: limit reached")
+	ErrLimit = verbs.ErrLimit
 	// ErrFailed: the device broke an invariant of its own and stopped.
-	ErrFailed = errors.New("nic: the device failed")
+	ErrFailed = verbs.ErrFailed
 )
 
 // NIC is a device: a verbs.Provider. It is safe for concurrent use.
@@ -184,7 +184,9 @@ func (n *NIC) Trace(shard int) []trace.Event {
 	return s.rec.Events()
 }
 
-// barrier returns when every step that was in progress has ended.
+// Barrier returns when every step that was in progress has ended.
+func (n *NIC) Barrier() { n.barrier() }
+
 func (n *NIC) barrier() {
 	for _, s := range n.shards {
 		s.mu.Lock()

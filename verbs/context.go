@@ -283,10 +283,11 @@ func (c *CQ) wait(ctx context.Context, wc []WC, solicited bool) (int, error) {
 		if n := c.Poll(wc); n > 0 {
 			return n, nil
 		}
-		if c.q.Overflown() {
+		q := c.ring()
+		if q.Overflown() {
 			return 0, errors.New("verbs: completion queue overflown: completions were lost; make it deeper or poll more often")
 		}
-		if err := c.ctx.p.WaitCQ(ctx, c.h, c.q, solicited); err != nil {
+		if err := c.ctx.p.WaitCQ(ctx, c.h, q, solicited); err != nil {
 			// What completed before the end is not lost.
 			if n := c.Poll(wc); n > 0 {
 				return n, nil
@@ -296,8 +297,25 @@ func (c *CQ) wait(ctx context.Context, wc []WC, solicited bool) (int, error) {
 	}
 }
 
-// Destroy frees the queue; no queue pair may use it any more.
-func (c *CQ) Destroy() error { return c.ctx.p.Destroy(KindCQ, c.h) }
+// ring returns the queue's ring, an empty one when it was destroyed.
+func (c *CQ) ring() *CompQueue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.q
+}
+
+// Destroy frees the queue; no queue pair may use it any more. Completions that are
+// in it are lost.
+func (c *CQ) Destroy() error {
+	c.mu.Lock() // polls under way end first: the ring may go
+	defer c.mu.Unlock()
+	if err := c.ctx.p.Destroy(KindCQ, c.h); err != nil {
+		return err
+	}
+	q, err := NewCompQueue(NewRingMem(1))
+	c.q = q
+	return err
+}
 
 // Endpoint is what a peer must know of a queue pair to connect to it.
 type Endpoint struct {

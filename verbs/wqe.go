@@ -72,6 +72,13 @@ var (
 	ErrClosed = errors.New("verbs: closed")
 	// ErrNotSupported: this device does not do that.
 	ErrNotSupported = errors.New("verbs: not supported")
+	// ErrInUse: an object cannot be destroyed while others are made of it.
+	ErrInUse = errors.New("verbs: in use")
+	// ErrLimit: no more objects of that kind may be made.
+	ErrLimit = errors.New("verbs: limit reached")
+	// ErrFailed: the device has stopped, by a fault of its own or because the
+	// daemon that it is part of has ended.
+	ErrFailed = errors.New("verbs: the device failed")
 )
 
 // SendQueue is the producer's side of a send ring.

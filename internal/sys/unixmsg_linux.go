@@ -67,3 +67,19 @@ func CloseFDs(fds ...int) {
 		_ = unix.Close(fd)
 	}
 }
+
+// MsgTruncated are the flags of a received message that was cut, or lost control
+// messages. recvmsg(2).
+const MsgTruncated = unix.MSG_TRUNC | unix.MSG_CTRUNC
+
+// NetnsCookieHere returns the number of the calling thread's network namespace, 0
+// where the kernel has none.
+func NetnsCookieHere() uint64 {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	c, _ := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return c
+}
