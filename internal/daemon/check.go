@@ -32,8 +32,8 @@ func (c *Config) check(d *document) {
 	if _, err := userID(c.Process.User); c.Process.User != "" && err != nil {
 		d.add(c.at("process.user"), "%v", err)
 	}
-	if len(c.Devices) == 0 {
-		d.add(span{}, `no device is configured: add a [[device]] with interface = "eth0" or addr = "127.0.0.1", or say -d eth0`)
+	if _, tried := c.where["device"]; len(c.Devices) == 0 && !tried {
+		d.add(whole, `no device is configured: add a [[device]] with interface = "eth0" or addr = "127.0.0.1", or say -d eth0`)
 	}
 	c.checkDevices(d)
 }
@@ -45,14 +45,16 @@ func (c *Config) at(keys ...string) span {
 			return s
 		}
 	}
-	return span{}
+	return whole
 }
 
 func (d *Device) at(key string) span {
-	if s, ok := d.where[key]; ok {
-		return s
+	for _, k := range []string{key, ""} {
+		if s, ok := d.where[k]; ok {
+			return s
+		}
 	}
-	return d.where[""]
+	return whole
 }
 
 func (c *Config) checkDevices(d *document) {
@@ -81,7 +83,7 @@ func (c *Config) checkDevices(d *document) {
 			if a, err := netip.ParseAddr(dev.Addr); err == nil {
 				once(dev, "addr", fmt.Sprintf("addr %q%s", a.Unmap(), in))
 			}
-		case dev.where["interface"] == span{} && dev.where["addr"] == span{}: // a bad one was told of
+		case !dev.given("interface") && !dev.given("addr"): // a bad one was told of
 			d.add(dev.at(""), `device %s is nowhere: give it an interface = "eth0" or an addr = "127.0.0.1"`, dev.Name)
 		}
 		if dev.Seed != 0 && dev.Faults == "" {
@@ -91,6 +93,12 @@ func (c *Config) checkDevices(d *document) {
 			d.add(dev.at("per_client.bytes"), "a client may have %d octets, more than the %d of all clients (total)", p.Bytes, t.Bytes)
 		}
 	}
+}
+
+// given reports whether the file has a key, good or bad.
+func (d *Device) given(key string) bool {
+	_, ok := d.where[key]
+	return ok
 }
 
 // nameDevices gives those without a name the first one that is free.
@@ -112,7 +120,7 @@ func (c *Config) nameDevices() {
 
 // lineOf says where something is, in words.
 func (d *document) lineOf(at span) string {
-	if p := d.problem(at, ""); p.Line > 0 && at.n > 0 {
+	if p := d.problem(at, ""); p.Line > 0 {
 		return fmt.Sprintf(" (line %d)", p.Line)
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/gorxe/gorxe/control/server"
 	"github.com/gorxe/gorxe/nic"
 )
 
@@ -72,10 +73,7 @@ type Device struct {
 }
 
 // Limits bound what clients have. 0 is the server's default.
-type Limits struct {
-	QPs, CQs, MRs, MWs, PDs, SRQs, AHs, CQEs, Clients int
-	Bytes                                             int64
-}
+type Limits = server.Limits
 
 // Paths of the sockets where nothing else is said.
 const (
@@ -138,5 +136,5 @@ func (c *Config) privileged() bool {
 // maxima of a device, by which limits are checked.
 var maxima = Limits{
 	QPs: nic.MaxQP, CQs: nic.MaxCQ, MRs: nic.MaxMR, MWs: nic.MaxMW, PDs: nic.MaxPD, SRQs: nic.MaxSRQ, AHs: nic.MaxAH,
-	CQEs: 1 << 31, Clients: 1 << 16, Bytes: 1 << 46,
+	CQEs: 1 << 31, Groups: nic.MaxGroups << 10, Clients: 1 << 16, Bytes: 1 << 46,
 }

@@ -15,6 +15,5 @@
 // reload.go.
 //
 // The package imports the root package, nic, control/server, control/admin,
-// internal/metrics, internal/hostnet and internal/sys. Linux only; elsewhere there
-// is the configuration alone.
+// internal/metrics, internal/hostnet and internal/sys. Linux only.
 package daemon

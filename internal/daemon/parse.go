@@ -62,7 +62,7 @@ func syntax(d *document) error {
 	}
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
-		d.add(span{}, "%v", err)
+		d.add(whole, "%v", err)
 		return d.err()
 	}
 	line, column := de.Position()
@@ -97,7 +97,7 @@ func (r *reader) read() {
 		}
 	}
 	if err := p.Error(); err != nil {
-		r.doc.add(span{}, "%v", err) // syntax has seen it first
+		r.doc.add(whole, "%v", err) // syntax has seen it first
 	}
 }
 
@@ -117,6 +117,9 @@ func keys(n *unstable.Node) (parts []string, at span) {
 func (r *reader) header(e *unstable.Node) {
 	path, at := keys(e)
 	r.path, r.skip = path, true
+	if path[0] == "device" {
+		r.c.where["device"] = at
+	}
 	list := e.Kind == unstable.ArrayTable
 	switch {
 	case path[0] != "device":

@@ -35,12 +35,12 @@ func (p *printer) section(header string, t table) {
 	}
 	p.later = true
 	fmt.Fprintln(p.w, header)
-	width := 0
-	t.each(func(name, value, _ string) { width = max(width, len(name)+len(value)) })
+	wide, long := 0, 0
+	t.each(func(name, value, _ string) { wide, long = max(wide, len(name)), max(long, len(value)) })
 	t.each(func(name, value, help string) {
 		if value == `""` && (name == "interface" || name == "addr" || name == "namespace" || name == "faults") {
 			return // would be checked
 		}
-		fmt.Fprintf(p.w, "%s = %s%*s # %s\n", name, value, width-len(name)-len(value), "", help)
+		fmt.Fprintf(p.w, "%-*s = %-*s # %s\n", wide, name, long, value, help)
 	})
 }

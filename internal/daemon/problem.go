@@ -49,8 +49,11 @@ func (ps Problems) Error() string {
 	return strings.Join(out, "\n")
 }
 
-// span is a piece of a document. An empty one stands for the whole.
+// span is a piece of a document.
 type span struct{ off, n int }
+
+// whole is no place in particular.
+var whole = span{off: -1}
 
 // document is a file as errors quote it.
 type document struct {
@@ -65,7 +68,7 @@ func (d *document) add(at span, format string, args ...any) {
 
 func (d *document) problem(at span, message string) *Problem {
 	p := &Problem{File: d.name, Message: message}
-	if at == (span{}) && len(d.text) == 0 {
+	if at == whole {
 		return p
 	}
 	at.off = min(at.off, len(d.text))

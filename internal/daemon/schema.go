@@ -93,7 +93,7 @@ func mode[T any](name, help string, at func(*T) *fs.FileMode) key[T] {
 			*at(t) = m
 		}
 		return err
-	}, func(t *T) string { return fmt.Sprintf("%#04o", uint32(*at(t))) }}
+	}, func(t *T) string { return fmt.Sprintf(`"%04o"`, uint32(*at(t))) }}
 }
 
 func names[T any](name, help string, at func(*T) *[]string) key[T] {
@@ -166,7 +166,8 @@ var limitKeys = func() (s section[Limits]) {
 	count("mws", "memory windows", func(l *Limits) *int { return &l.MWs })
 	count("pds", "protection domains", func(l *Limits) *int { return &l.PDs })
 	count("ahs", "address handles", func(l *Limits) *int { return &l.AHs })
-	count("clients", "attached programs; of per_client, those of one user", func(l *Limits) *int { return &l.Clients })
+	count("groups", "attachments to multicast groups", func(l *Limits) *int { return &l.Groups })
+	count("clients", "attached programs", func(l *Limits) *int { return &l.Clients })
 	return append(s, key[Limits]{"bytes", `memory that rxed holds for them, as a number or such as "512MiB"`, unstable.String, func(l *Limits, v value) (err error) {
 		n, err := v.size(maxima.Bytes)
 		if err == nil {
@@ -175,6 +176,9 @@ var limitKeys = func() (s section[Limits]) {
 		return err
 	}, func(l *Limits) string { return fmt.Sprint(l.Bytes) }})
 }()
+
+// clientLimitKeys are those of one client.
+var clientLimitKeys = slices.DeleteFunc(slices.Clone(limitKeys), func(k key[Limits]) bool { return k.name == "clients" })
 
 // tables are the sections that a file has once; device comes any number of times.
 var tables = map[string]func(*Config) table{
@@ -187,7 +191,7 @@ var tables = map[string]func(*Config) table{
 
 // limitTables are those inside a device.
 var limitTables = map[string]func(*Device) table{
-	"per_client": func(d *Device) table { return bound[Limits]{limitKeys, &d.PerClient} },
+	"per_client": func(d *Device) table { return bound[Limits]{clientLimitKeys, &d.PerClient} },
 	"total":      func(d *Device) table { return bound[Limits]{limitKeys, &d.Total} },
 }
 

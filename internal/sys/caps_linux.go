@@ -170,3 +170,10 @@ func allThreads(name string, trap, a1, a2, a3 uintptr) error {
 	}
 	return os.NewSyscallError(name, e)
 }
+
+// Monotonic returns nanoseconds of CLOCK_MONOTONIC.
+func Monotonic() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every kernel has it
+	return ts.Nano()
+}
