@@ -299,4 +299,3 @@ func (d *Device) gone(err error) error {
 	}
 	return err
 }
-

@@ -71,6 +71,8 @@ var house = map[string]rule{
 	"internal/planted":  {imports: []string{"internal/overlay"}},
 	"internal/overlay":  {},
 
+	"internal/inspect/inspecttest": {imports: []string{"internal/inspect", "nic", "link/", "verbs"}}, // what tests of these share
+
 	// What the programs call.
 	"internal/demo":     {imports: []string{".", "verbs", "link/", "trace"}},
 	"internal/pingpong": {imports: []string{".", "verbs", "trace", "internal/hostnet"}},
