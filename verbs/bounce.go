@@ -151,7 +151,7 @@ func (b *bounce) piece(s *SGE) piece {
 	r := b.regions[s.LKey]
 	b.mu.RUnlock()
 	p := piece{n: int(s.Length)}
-	if r == nil {
+	if r == nil || p.n == 0 {
 		return p
 	}
 	if off := s.Addr - r.iova; off <= r.size && uint64(s.Length) <= r.size-off {

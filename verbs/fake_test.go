@@ -17,15 +17,20 @@ type fake struct {
 	short  string   // ring to make too short: "send", "recv" or "comp"
 	events chan AsyncEvent
 
-	mr   MRReq
-	cqs  []*CompRing
-	sq   *SendRing
-	rq   *RecvRing
-	sgl  [MaxSGE]SGE
-	wqe  SendWQE
-	wc   WC
-	attr QPAttr
-	mask []AttrMask
+	mr MRReq
+	// shadows are those of the regions in the program's memory, when it is not
+	// nil; their keys are 100 and so on.
+	shadows    [][]byte
+	destroying func() // called while an object is destroyed, when set
+	qpns       uint32 // added to the number of the next queue pair
+	cqs        []*CompRing
+	sq         *SendRing
+	rq         *RecvRing
+	sgl        [MaxSGE]SGE
+	wqe        SendWQE
+	wc         WC
+	attr       QPAttr
+	mask       []AttrMask
 
 	srq   *RecvRing
 	limit int
@@ -51,8 +56,14 @@ func (f *fake) Counters() (map[string]uint64, error)    { return map[string]uint
 func (f *fake) Events() <-chan AsyncEvent               { return f.events }
 func (f *fake) Close() error                            { return f.call("Close") }
 func (f *fake) AllocPD() (Handle, error)                { return 11, f.call("AllocPD") }
-func (f *fake) Destroy(k ObjectKind, h Handle) error    { return f.call("Destroy %d %d", k, h) }
 func (f *fake) QueryQP(Handle) (QPAttr, QPStats, error) { return f.attr, QPStats{"y": 2}, f.err }
+
+func (f *fake) Destroy(k ObjectKind, h Handle) error {
+	if f.destroying != nil {
+		f.destroying()
+	}
+	return f.call("Destroy %d %d", k, h)
+}
 
 func (f *fake) RegMR(r MRReq) (MRInfo, error) {
 	f.mr = r
@@ -62,7 +73,12 @@ func (f *fake) RegMR(r MRReq) (MRInfo, error) {
 	if r.DefaultIOVA {
 		r.IOVA = 0x1000
 	}
-	return MRInfo{Handle: 21, Mem: r.Mem, IOVA: r.IOVA, LKey: 31, RKey: 32}, f.call("RegMR")
+	i := MRInfo{Handle: 21, Mem: r.Mem, IOVA: r.IOVA, LKey: 31, RKey: 32}
+	if f.shadows != nil && f.mr.Mem != nil {
+		i.Shadow, i.LKey = make([]byte, len(r.Mem)), 100+uint32(len(f.shadows))
+		f.shadows = append(f.shadows, i.Shadow)
+	}
+	return i, f.call("RegMR")
 }
 
 func (f *fake) AllocMW(r MWReq) (MWInfo, error) {
@@ -88,7 +104,7 @@ func (f *fake) CreateQP(r QPReq) (QPInfo, error) {
 	rm := NewRingMem(r.Cap.MaxRecvWR * RecvUnits(r.Cap.MaxRecvSGE))
 	f.sq, _ = NewSendRing(sm)
 	f.rq, _ = NewRecvRing(rm, r.Cap.MaxRecvSGE)
-	return QPInfo{Handle: 41, QPN: 0x123, PSN: 0x456, SendRing: f.ring("send", sm), RecvRing: f.ring("recv", rm)}, nil
+	return QPInfo{Handle: 41, QPN: 0x123 + f.qpns, PSN: 0x456, SendRing: f.ring("send", sm), RecvRing: f.ring("recv", rm)}, nil
 }
 
 func (f *fake) CreateSRQ(r SRQReq) (SRQInfo, error) {
@@ -142,7 +158,8 @@ func (f *fake) carryOut() bool {
 		if !more {
 			return true
 		}
-		f.wc = WC{ID: f.wqe.ID}
+		f.wc = WC{}
+		f.wqe.Name(&f.wc)
 		if !ok {
 			f.wc.Status = WCLocQPOpErr
 		}
