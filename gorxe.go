@@ -58,6 +58,11 @@ type Config struct {
 
 	Name   string // of the device ("rxe0")
 	Shards int    // independent lanes, for as many cores (1)
+	// Daemon is the socket of the rxed to attach to; its device has its own link,
+	// shards, faults and captures. (The usual one, control.Socket, if a daemon
+	// there serves the wanted device, in this network namespace; otherwise a NIC
+	// is embedded. DaemonNever: always.) verbs.DeviceAttr.Daemon tells which.
+	Daemon string
 	// Serve is for a program that serves the device to others (see OpenNIC):
 	// the device's own goroutines move it, without waiting to see whether a
 	// program steps it in a thread of its own, and what passes its links can be
@@ -69,7 +74,8 @@ type Config struct {
 	Logger *slog.Logger // for errors that nobody else is told of (none)
 }
 
-// Open puts a NIC on an interface. What the device does without, and why, is
+// Open opens the device on an interface: that of a daemon (rxed) which serves it, or
+// a NIC that this program embeds (see Config.Daemon). What the device does without, and why, is
 // in its attributes (verbs.DeviceAttr.Missing).
 //
 // Errors say what to do: hostnet's for an interface that does not exist lists
@@ -77,7 +83,7 @@ type Config struct {
 // it, packet.ErrPrivilege and xdp.ErrPrivilege name the capability that is
 // missing, xdp.ErrOccupied says which program an interface has already.
 func Open(cfg Config) (*verbs.Context, error) {
-	return context(OpenNIC(cfg))
+	return opened(&cfg, func() (*verbs.Context, error) { return asContext(OpenNIC(cfg)) })
 }
 
 // OpenNIC is Open for a program that is the device rather than uses it, such as
@@ -86,7 +92,7 @@ func OpenNIC(cfg Config) (*nic.NIC, error) {
 	return open(&cfg, opener{udp: udp.Open, packet: packet.Open, xdp: xdp.Open})
 }
 
-func context(n *nic.NIC, err error) (*verbs.Context, error) {
+func asContext(n *nic.NIC, err error) (*verbs.Context, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -13,16 +13,19 @@ import (
 
 // Probe returns a device like the one that Open would make of cfg, for show:
 // Device, Port and GIDs answer as those of the real one would, but nothing is
-// sent or received, and port 4791 may be somebody else's. Faults and Tap are
+// sent or received, and port 4791 may be somebody else's. Where Open would attach to
+// a daemon's device, it is that. Faults and Tap are
 // ignored. Errors are those of Open, but for a taken port.
 func Probe(cfg Config) (*verbs.Context, error) {
 	cfg.Faults, cfg.Tap = "", ""
-	return context(open(&cfg, opener{
-		udp:    func(c udp.Config) ([]link.Link, error) { i, err := udp.Probe(c); return show(i, c.Shards, err) },
-		packet: func(c packet.Config) ([]link.Link, error) { i, err := packet.Probe(c); return show(i, c.Shards, err) },
-		xdp:    func(c xdp.Config) ([]link.Link, error) { i, err := xdp.Probe(c); return show(i, c.Shards, err) },
-		show:   true,
-	}))
+	return opened(&cfg, func() (*verbs.Context, error) {
+		return asContext(open(&cfg, opener{
+			udp:    func(c udp.Config) ([]link.Link, error) { i, err := udp.Probe(c); return show(i, c.Shards, err) },
+			packet: func(c packet.Config) ([]link.Link, error) { i, err := packet.Probe(c); return show(i, c.Shards, err) },
+			xdp:    func(c xdp.Config) ([]link.Link, error) { i, err := xdp.Probe(c); return show(i, c.Shards, err) },
+			show:   true,
+		}))
+	})
 }
 
 // show returns links that have nothing but a description.

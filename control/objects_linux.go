@@ -25,6 +25,7 @@ func (c *Client) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxAH: int(r.MaxAH), MaxMcastGrp: int(r.MaxMcastGrp), MaxMcastQP: int(r.MaxMcastQP),
 		LocalAckDelay: int(r.AckDelay), PhysPorts: int(r.PhysPorts), Shards: int(r.Shards), AtomicHCA: r.AtomicHCA != 0,
 		Link: Text(r.Link[:]), ICRC: Text(r.ICRC[:]),
+		Daemon: fmt.Sprintf("rxed (process %d) at %s", c.hello.PID, c.path),
 	}
 	if len(text) > 0 {
 		a.Missing = strings.Split(string(text), "\n")

@@ -260,6 +260,9 @@ type DeviceAttr struct {
 	Link          string // "udp", "packet", "mem"
 	ICRC          string // strength of the check of received packets, in words
 	Missing       []string
+	// Daemon says which process has the device, and by which socket this program
+	// uses it; empty when it is embedded in this one.
+	Daemon string
 }
 
 // PortAttr is what ibv_query_port tells.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/control"
 	"github.com/gorxe/gorxe/internal/devinfo"
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link/fault"
@@ -23,6 +24,7 @@ import (
 // deviceFlags are the flags of every subcommand that opens a device.
 type deviceFlags struct {
 	dev, addr, link, faults, tap string
+	daemon                       string
 	seed                         uint64
 	shards                       int
 	changed                      func(flag string) bool // it was given
@@ -39,12 +41,16 @@ func (d *deviceFlags) add(cmd *cobra.Command) {
 	f.StringVar(&d.faults, "faults", "", `fault rules, such as "tx drop 2%; rx dup 1%"`)
 	f.Uint64Var(&d.seed, "seed", 0, "seed of the fault rules (0: 1)")
 	f.StringVar(&d.tap, "tap", "", "write every packet to this pcapng file")
+	f.StringVar(&d.daemon, "daemon", "", "socket of the rxed whose device to use, or \"never\" (default: "+control.Socket("")+" if the device is served there, otherwise a NIC is embedded)")
 	f.IntVar(&d.shards, "shards", 1, "shards of the device, 1 to 16")
 }
 
 // named reports whether the flags say where the NIC is; otherwise the peer's
 // address does, once it is known.
-func (d *deviceFlags) named() bool { return d.dev != "" || d.addr != "" }
+func (d *deviceFlags) named() bool { return d.dev != "" || d.addr != "" || d.attached() }
+
+// attached reports whether the flags name a daemon.
+func (d *deviceFlags) attached() bool { return d.daemon != "" && d.daemon != gorxe.DaemonNever }
 
 // check finds, before anything is waited for, what Open would only find when a
 // peer has come.
@@ -122,8 +128,8 @@ func checkFaults(rules string) error {
 // config completes the flags for a device that reaches peers from local, an
 // address of this host; local may be invalid when the flags name the device.
 func (d *deviceFlags) config(local netip.Addr) (gorxe.Config, error) {
-	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, Seed: d.seed, Tap: d.tap, Shards: d.shards}
-	if d.dev != "" {
+	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, Seed: d.seed, Tap: d.tap, Shards: d.shards, Daemon: d.daemon}
+	if d.dev != "" && !d.attached() {
 		all, err := hostnet.Interfaces()
 		if err != nil {
 			return c, err
@@ -152,10 +158,20 @@ func (d *deviceFlags) open(local netip.Addr) (*verbs.Context, error) {
 		return nil, err
 	}
 	dev, err := gorxe.Open(c)
+	if err == nil {
+		tell(os.Stderr, dev)
+	}
 	if err == nil && d.link == gorxe.LinkAuto && d.changed("link") {
 		explain(os.Stderr, dev)
 	}
 	return dev, err
+}
+
+// tell says whose device it is, when it is not this program's own.
+func tell(w io.Writer, dev *verbs.Context) {
+	if a, err := dev.Device(); err == nil && a.Daemon != "" {
+		fmt.Fprintf(w, "rxe: attached to %s of %s\n", a.Name, a.Daemon)
+	}
 }
 
 // explain is for who asks for auto by name: which link that is, and why, and what

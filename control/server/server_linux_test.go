@@ -193,6 +193,8 @@ func TestAttachedQueries(t *testing.T) {
 	limits, _ := s.server.Limits()
 	want.MaxQP, want.MaxCQ, want.MaxMR, want.MaxMW, want.MaxPD, want.MaxSRQ, want.MaxAH = limits.QPs, limits.CQs, limits.MRs, limits.MWs, limits.PDs, limits.SRQs, limits.AHs
 	want.MaxMRSize = uint64(limits.Bytes)
+	assert.Contains(t, got.Daemon, s.socket)
+	got.Daemon = ""
 	assert.Equal(t, want, got)
 	wantPort, err := s.served.QueryPort()
 	require.NoError(t, err)

@@ -1,0 +1,102 @@
+package gorxe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/gorxe/gorxe/control"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// DaemonNever in Config.Daemon has Open embed a NIC whoever else serves one.
+const DaemonNever = "never"
+
+// attachWait is how long a daemon may take to answer.
+const attachWait = 2 * time.Second
+
+// attach attaches to the daemon that serves the wanted device. It returns nil and
+// why not when there is none and a NIC may be embedded instead.
+func attach(cfg *Config) (c *control.Client, why, err error) {
+	only := cfg.Daemon != "" // a socket was named
+	switch {
+	case cfg.Daemon == DaemonNever || cfg.Serve:
+		return nil, nil, nil
+	case own(cfg) != "" && only:
+		return nil, nil, fmt.Errorf("gorxe: %s is for a NIC of this program's own, not for one of the daemon at %s, which has its own configuration", own(cfg), cfg.Daemon)
+	case own(cfg) != "":
+		return nil, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attachWait)
+	defer cancel()
+	for _, w := range wanted(cfg, only) {
+		if c, why = control.Dial(ctx, control.Socket(cfg.Daemon), w); !errors.Is(why, control.ErrNoDevice) {
+			break
+		}
+	}
+	switch {
+	case why == nil:
+		return c, nil, nil
+	case only:
+		return nil, nil, fmt.Errorf("gorxe: %w", why)
+	}
+	return nil, why, nil
+}
+
+// own names what a configuration asks for that only an embedded NIC can do.
+func own(cfg *Config) string {
+	switch {
+	case cfg.Faults != "":
+		return "Config.Faults"
+	case cfg.Tap != "":
+		return "Config.Tap"
+	case cfg.Link != "" && cfg.Link != LinkAuto:
+		return "Config.Link"
+	case cfg.Shards > 1:
+		return "Config.Shards"
+	case len(cfg.Addrs) > 0:
+		return "Config.Addrs"
+	}
+	return ""
+}
+
+// wanted is how the device is asked for. The daemon of a socket that was named may
+// be in another network namespace, where the interfaces have other names; that of
+// the usual one has what is here, or not what is meant.
+func wanted(cfg *Config, only bool) []control.Want {
+	same := !only
+	switch {
+	case cfg.Interface != "":
+		w := []control.Want{{Interface: cfg.Interface, SameNetns: same}}
+		if only {
+			w = append(w, control.Want{Name: cfg.Interface})
+		}
+		return w
+	case cfg.Addr != "":
+		if a, err := netip.ParseAddr(cfg.Addr); err == nil {
+			return []control.Want{{Addr: a, SameNetns: same}}
+		}
+	case only:
+		return []control.Want{{Name: cfg.Name}}
+	}
+	return nil
+}
+
+// opened is what Open and Probe have in common: the daemon's device, or what embed
+// makes.
+func opened(cfg *Config, embed func() (*verbs.Context, error)) (*verbs.Context, error) {
+	c, why, err := attach(cfg)
+	switch {
+	case err != nil:
+		return nil, err
+	case c != nil:
+		return verbs.NewContext(c), nil
+	}
+	ctx, err := embed()
+	if err != nil && why != nil && !errors.Is(why, control.ErrNoDaemon) {
+		err = fmt.Errorf("%w; and attaching to a daemon's: %w", err, why)
+	}
+	return ctx, err
+}
