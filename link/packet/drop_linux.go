@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -20,35 +22,86 @@ import (
 // first, and the kernel detaches it when this process ends, however it ends
 // (bpf_link).
 type dropper struct {
-	prog  *ebpf.Program
-	at    ebpflink.Link
 	users atomic.Int32 // links
+
+	mu      sync.Mutex
+	prog    *ebpf.Program // nil when it could not follow
+	at      ebpflink.Link
+	ifindex int
+	addrs   []netip.Addr
 }
 
 // attachDropper drops what arrives on an interface for addresses, once packet
 // sockets have seen it, until release was called for every link.
 func attachDropper(ifindex int, addrs []netip.Addr, links int) (*dropper, error) {
+	d := new(dropper)
+	d.users.Store(int32(links))
+	return d, d.attach(ifindex, addrs)
+}
+
+// attach attaches a new program, in the place of the one that there may be.
+func (d *dropper) attach(ifindex int, addrs []netip.Addr) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "gorxe_seen", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: dropProgram(addrs),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load a BPF program: %w", err)
+		return fmt.Errorf("load a BPF program: %w", err)
 	}
-	at, err := ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if d.at != nil && d.ifindex == ifindex {
+		err = d.at.Update(prog)
+	} else {
+		var at ebpflink.Link
+		at, err = ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
+		if err == nil {
+			d.detach()
+			d.at = at
+		}
+	}
 	if err != nil {
 		prog.Close()
-		return nil, fmt.Errorf("attach a BPF program: %w", err)
+		return fmt.Errorf("attach a BPF program: %w", err)
 	}
-	d := &dropper{prog: prog, at: at}
-	d.users.Store(int32(links))
-	return d, nil
+	if d.prog != nil {
+		d.prog.Close()
+	}
+	d.prog, d.ifindex, d.addrs = prog, ifindex, addrs
+	return nil
+}
+
+// follow drops what arrives for other addresses, or on another interface, from now
+// on. Where it may not, for want of the privilege that there was at first, it
+// drops nothing more: what is not for the link is not the link's to drop.
+func (d *dropper) follow(ifindex int, addrs []netip.Addr) error {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at != nil && d.ifindex == ifindex && slices.Equal(d.addrs, addrs) {
+		return nil
+	}
+	err := d.attach(ifindex, addrs)
+	if err != nil {
+		d.detach()
+		return fmt.Errorf("the tcx program that spares the stack what the link takes could not follow the addresses and is detached, so each packet goes through the stack as well: %w", err)
+	}
+	return nil
+}
+
+func (d *dropper) detach() {
+	if d.at != nil {
+		d.at.Close()
+		d.prog.Close()
+		d.at, d.prog = nil, nil
+	}
 }
 
 // release gives up one link's share; the last one detaches the program.
 func (d *dropper) release() {
 	if d != nil && d.users.Add(-1) == 0 {
-		d.at.Close()
-		d.prog.Close()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.detach()
 	}
 }
 

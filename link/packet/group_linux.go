@@ -20,10 +20,13 @@ import (
 // filter, is that of a UDP socket for each group; it is not bound, so the
 // stack hands it nothing, and to multicast the stack never answers.
 type groups struct {
-	iface, lo int // indexes
-	links     []*Link
+	name  string                   // of the interface
+	in    func(func() error) error // runs what opens sockets
+	lo    int                      // index
+	links []*Link
 
 	mu      sync.Mutex
+	iface   int // index
 	members map[netip.Addr]member
 }
 
@@ -66,13 +69,9 @@ func (gs *groups) join(by int, g netip.Addr) error {
 	if len(gs.members) == maxGroups {
 		return fmt.Errorf("join %v: %d groups are joined, and the filter of packets has no room for more; use --link udp", g, maxGroups)
 	}
-	fd, err := sys.UDPSocket(g)
+	fd, err := gs.membership(g)
 	if err != nil {
 		return err
-	}
-	if err := sys.Membership(fd, g, gs.iface); err != nil {
-		sys.Close(fd)
-		return fmt.Errorf("%v: %w", g, err)
 	}
 	gs.members[g] = member{fd, by}
 	if err := gs.apply(open); err != nil {
@@ -81,6 +80,21 @@ func (gs *groups) join(by int, g netip.Addr) error {
 	}
 	gs.links[by].rx.add(g)
 	return nil
+}
+
+// membership opens the socket that is the host's membership of a group.
+func (gs *groups) membership(g netip.Addr) (fd int, err error) {
+	err = gs.in(func() error {
+		if fd, err = sys.UDPSocket(g); err != nil {
+			return err
+		}
+		if err := sys.Membership(fd, g, gs.iface); err != nil {
+			sys.Close(fd)
+			return fmt.Errorf("%v: %w", g, err)
+		}
+		return nil
+	})
+	return fd, err
 }
 
 func (gs *groups) leave(by int, g netip.Addr) error {

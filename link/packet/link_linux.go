@@ -15,7 +15,8 @@ import (
 )
 
 // Link is one shard's packet sockets and its sending sockets. It is a
-// link.Link, link.StatsReader, link.PortResolver and link.GroupJoiner.
+// link.Link, link.StatsReader, link.PortResolver, link.GroupJoiner and
+// link.Readdresser.
 type Link struct {
 	info   link.Info
 	closed atomic.Bool
@@ -33,11 +34,12 @@ var (
 	_ link.StatsReader  = (*Link)(nil)
 	_ link.PortResolver = (*Link)(nil)
 	_ link.GroupJoiner  = (*Link)(nil)
+	_ link.Readdresser  = (*Link)(nil)
 )
 
 // newLink makes a link of an inlet, which it owns unless it fails.
-func newLink(in inlet, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
-	tx, err := udptx.New(udptx.Config{Addrs: addrs})
+func newLink(in inlet, ifc *hostnet.Iface, sends udptx.Config) (*Link, error) {
+	tx, err := udptx.New(sends)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func newLink(in inlet, ifc *hostnet.Iface, addrs []netip.Addr) (*Link, error) {
 			MaxSegments: tx.MaxSegments(), MaxBytes: wire.MaxBurstBytes, MaxBursts: udptx.MaxBursts,
 			MTU: ifc.MTU, Missing: tx.Missing(),
 		},
-		poll: poll, rx: newReceiver(in, bare(addrs)), tx: tx,
+		poll: poll, rx: newReceiver(in, bare(sends.Addrs)), tx: tx,
 	}, nil
 }
 

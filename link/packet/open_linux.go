@@ -45,6 +45,9 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 	if cfg.RcvBuf == 0 {
 		cfg.RcvBuf = defaultRcvBuf
 	}
+	if cfg.In == nil {
+		cfg.In = func(f func() error) error { return f() }
+	}
 	ifc, err := hostnet.Interface(cfg.Interface)
 	if err != nil {
 		return nil, err
@@ -66,9 +69,9 @@ func open(cfg Config, port uint16) (links []link.Link, err error) {
 		closeAll(ins)
 		return nil, err
 	}
-	groups := &groups{iface: ifc.Index, lo: lo, members: make(map[netip.Addr]member)}
+	groups := &groups{name: ifc.Name, in: cfg.In, iface: ifc.Index, lo: lo, members: make(map[netip.Addr]member)}
 	for i, in := range ins {
-		l, err := newLink(in, &ifc, addrs)
+		l, err := newLink(in, &ifc, udptx.Config{Addrs: addrs, In: cfg.In})
 		if err != nil {
 			for _, l := range links {
 				_ = l.Close()
@@ -97,8 +100,9 @@ func spare(links []*Link, ifc *hostnet.Iface, addrs []netip.Addr, port uint16) {
 	}
 	d, err := attachDropper(ifc.Index, addrs, len(links))
 	for _, l := range links {
-		l.drop = d
-		if err != nil {
+		if err == nil {
+			l.drop = d
+		} else {
 			l.info.Missing = append(l.info.Missing, undropped(ifc, err))
 		}
 	}

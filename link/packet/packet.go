@@ -31,6 +31,11 @@ type Config struct {
 	// takes CAP_NET_ADMIN, and without, the limit is what one gets.
 	RcvBuf int
 
+	// In runs a function in the network namespace of the links, where another
+	// thread needs a socket there after Open, which is called in it. (In the
+	// thread itself.)
+	In func(func() error) error
+
 	noRing bool // as if the kernel refused it
 }
 

@@ -88,7 +88,9 @@ func first(long, short lane) []byte {
 	return packet
 }
 
-// add and drop change the destinations, beside recv. One goroutine at a time.
+// set, add and drop change the destinations, beside recv. One goroutine at a time.
+func (r *receiver) set(addrs []netip.Addr) { r.addrs.Store(&addrs) }
+
 func (r *receiver) add(a netip.Addr) {
 	addrs := append(slices.Clone(*r.addrs.Load()), a)
 	r.addrs.Store(&addrs)

@@ -62,13 +62,19 @@ func (d *device) join(l *Link, g netip.Addr) error {
 	if len(gs.members) == maxGroups {
 		return fmt.Errorf("join %v: %d groups are joined, and the XDP program has no room for more; use --link udp", g, maxGroups)
 	}
-	fd, err := sys.UDPSocket(g)
+	fd := -1
+	err := d.in(func() (err error) {
+		if fd, err = sys.UDPSocket(g); err != nil {
+			return err
+		}
+		if err := sys.Membership(fd, g, d.ifc.Index); err != nil {
+			sys.Close(fd)
+			return fmt.Errorf("%v: %w", g, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	if err := sys.Membership(fd, g, d.ifc.Index); err != nil {
-		sys.Close(fd)
-		return fmt.Errorf("%v: %w", g, err)
 	}
 	if err := d.prog.serve(g, groupMAC(g)); err != nil {
 		sys.Close(fd)

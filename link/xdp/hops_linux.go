@@ -31,6 +31,7 @@ type hops struct {
 	ask    chan struct{}
 	stop   chan struct{}
 	ended  chan struct{}
+	stale  atomic.Bool   // nothing that is known holds any more
 	failed atomic.Uint64 // looks that the kernel answered with an error
 }
 
@@ -60,6 +61,16 @@ func (h *hops) close() {
 	close(h.stop)
 	<-h.ended
 	h.tables.Close()
+}
+
+// forgetAll has every path looked at anew: the addresses have changed.
+func (h *hops) forgetAll() {
+	h.stale.Store(true)
+	h.known.Store(&map[path]*hop{}) // a look in progress may put them back, but is followed by another
+	select {
+	case h.ask <- struct{}{}:
+	default:
+	}
 }
 
 // hopCache remembers the last answer.
@@ -136,8 +147,15 @@ func (h *hops) look(now time.Time, every, keep bool) (again bool) {
 	h.asked = make(map[path]bool)
 	h.mu.Unlock()
 	next := maps.Clone(old)
+	stale := h.stale.Swap(false)
+	if stale {
+		clear(next)
+	}
 	if every {
 		for p, to := range old {
+			if stale {
+				break
+			}
 			delete(next, p)
 			if to == nil {
 				continue // it is asked for again if it is in use
@@ -152,7 +170,7 @@ func (h *hops) look(now time.Time, every, keep bool) (again bool) {
 			}
 		}
 	}
-	if len(paths) == 0 && len(next) == len(old) {
+	if len(paths) == 0 && len(next) == len(old) && !stale {
 		return false
 	}
 	neighbors, err := h.tables.Neighbors(h.ifc.Index)

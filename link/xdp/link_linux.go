@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // device is what the links of one Open share.
 type device struct {
 	ifc     hostnet.Iface
+	in      func(func() error) error
+	links   []*Link
+	addrMu  sync.Mutex   // of SetAddrs
 	addrs   []netip.Addr // link-local ones with their zone
 	native  bool         // the program runs in the driver
 	sg      bool         // sockets take packets in several pieces
@@ -41,7 +45,7 @@ func (d *device) release() {
 }
 
 // Link is one shard's queues. It is a link.Link, link.StatsReader,
-// link.NamedCounters, link.PortResolver and link.GroupJoiner.
+// link.NamedCounters, link.PortResolver, link.GroupJoiner and link.Readdresser.
 type Link struct {
 	info  link.Info
 	gate  sys.Gate // of every descriptor and all memory below
@@ -61,6 +65,7 @@ var (
 	_ link.NamedCounters = (*Link)(nil)
 	_ link.PortResolver  = (*Link)(nil)
 	_ link.GroupJoiner   = (*Link)(nil)
+	_ link.Readdresser   = (*Link)(nil)
 )
 
 // Info describes the link.

@@ -75,6 +75,9 @@ func newDevice(cfg *Config) (*device, error) {
 	if n := cfg.RxChunks; n != 0 && (n < minRxChunks || n > maxRxChunks || n&(n-1) != 0) {
 		return nil, fmt.Errorf("%d chunks for arriving packets: a power of two from %d to %d is possible", n, minRxChunks, maxRxChunks)
 	}
+	if cfg.In == nil {
+		cfg.In = func(f func() error) error { return f() }
+	}
 	ifc, err := hostnet.Interface(cfg.Interface)
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func newDevice(cfg *Config) (*device, error) {
 	if err := occupied(&ifc); err != nil {
 		return nil, err
 	}
-	return &device{ifc: ifc, addrs: addrs, groups: groups{members: make(map[netip.Addr]member)}}, nil
+	return &device{ifc: ifc, in: cfg.In, addrs: addrs, groups: groups{members: make(map[netip.Addr]member)}}, nil
 }
 
 // Privileged returns nil, or an error that wraps ErrPrivilege and names the
@@ -152,7 +155,7 @@ func open(cfg *Config) (links []link.Link, err error) {
 		return nil, err
 	}
 	d.chunks = chunksFor(cfg.RxChunks, queues)
-	if d.prog, err = loadProgram(len(d.addrs)+maxGroups, queues); err != nil {
+	if d.prog, err = loadProgram(len(d.addrs)+moreAddrs+maxGroups, queues); err != nil {
 		return nil, err
 	}
 	native, why, err := d.prog.attach(&d.ifc, cfg.Generic)
@@ -193,6 +196,7 @@ func open(cfg *Config) (links []link.Link, err error) {
 			return links, err
 		}
 		links = append(links, l)
+		d.links = append(d.links, l)
 	}
 	for _, a := range d.addrs {
 		if err := d.prog.serve(a, d.ifc.MAC); err != nil {
@@ -263,7 +267,7 @@ func (d *device) newLink(i, n, queues int, generic error) (_ *Link, err error) {
 	if !d.native {
 		l.rx.runs = newRuns()
 	}
-	stack, err := udptx.New(udptx.Config{Addrs: d.addrs})
+	stack, err := udptx.New(udptx.Config{Addrs: d.addrs, In: d.in})
 	if err != nil {
 		return nil, err
 	}

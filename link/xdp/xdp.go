@@ -34,11 +34,17 @@ type Config struct {
 	// 4096 octets, a power of two from 64 to 32768. A packet of more than 3840
 	// octets takes two. 0 means 2048, or less where there are many queues.
 	RxChunks int
+
+	// In runs a function in the network namespace of the links, where another
+	// thread needs a socket there after Open, which is called in it. (In the
+	// thread itself.)
+	In func(func() error) error
 }
 
 // Limits and defaults.
 const (
 	maxGroups   = 256     // multicast groups
+	moreAddrs   = 256     // addresses that may come beside those there are at first
 	maxShards   = 16      // the shard bits of a queue pair number
 	minRxChunks = 64      // of a queue
 	maxRxChunks = 1 << 15 // of a queue: 128 MiB
