@@ -31,14 +31,17 @@ func newRootCmd() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
+		newCaptureCmd(),
 		newDecodeCmd(),
 		newDemoCmd(),
 		newDevinfoCmd(),
 		newGIDsCmd(),
 		newPerfCmd(),
 		newPingpongCmd(),
+		newQPCmd(),
 		newReplayCmd(),
 		newScriptCmd(),
+		newStatCmd(),
 		newVersionCmd(),
 	)
 	return root

@@ -71,6 +71,7 @@ var house = map[string]rule{
 	"internal/planted":  {imports: []string{"internal/overlay"}},
 	"internal/overlay":  {},
 
+	"internal/show":                {imports: []string{"control/admin"}},
 	"internal/inspect/inspecttest": {imports: []string{"internal/inspect", "nic", "link/", "verbs"}}, // what tests of these share
 
 	// What the programs call.
@@ -82,7 +83,7 @@ var house = map[string]rule{
 	"internal/perf/report": {},
 
 	// The daemon but for its command line.
-	"internal/daemon": {imports: []string{".", "nic", "link/fault", "control/server", "control/admin", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
+	"internal/daemon": {imports: []string{".", "nic", "link/fault", "control", "control/server", "control/admin", "internal/inspect", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
 
 	// Programs and what drives them.
 	"cmd/rxe":        {imports: []string{"*"}},
