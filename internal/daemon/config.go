@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/gorxe/gorxe/control"
+	"github.com/gorxe/gorxe/control/admin"
 	"github.com/gorxe/gorxe/control/server"
 	"github.com/gorxe/gorxe/nic"
 )
@@ -77,14 +79,14 @@ type Limits = server.Limits
 
 // Paths of the sockets where nothing else is said.
 const (
-	DefaultControlSocket = "/run/rxed/verbs.sock"
-	DefaultAdminSocket   = "/run/rxed/admin.sock"
+	DefaultControlSocket = control.DefaultSocket
+	DefaultAdminSocket   = admin.DefaultSocket
 )
 
 // Environment variables that say where the sockets are, below a file and flags.
 const (
-	EnvControlSocket = "RXED_SOCKET"
-	EnvAdminSocket   = "RXED_ADMIN"
+	EnvControlSocket = control.SocketEnv
+	EnvAdminSocket   = admin.EnvSocket
 )
 
 // Seccomp modes of Process.

@@ -68,8 +68,8 @@ const (
 
 // Start opens devices and sockets, gives up rights, and serves. When it fails
 // nothing is left but the rights.
-func Start(cfg *Config, opts Options) (d *Daemon, err error) {
-	d = &Daemon{opts: opts, cfg: cfg, started: time.Now(), quit: make(chan struct{}), end: make(chan error, 3)}
+func Start(cfg *Config, opts Options) (_ *Daemon, err error) {
+	d := &Daemon{opts: opts, cfg: cfg, started: time.Now(), quit: make(chan struct{}), end: make(chan error, 3)}
 	d.log, d.logs = newLogger(opts.Stderr, cfg.Log)
 	d.notify = newNotify(func(err error) { d.log.Warn("the service manager cannot be told", "err", err) })
 	defer func() {
@@ -218,7 +218,8 @@ func (d *Daemon) close() {
 	close(d.quit)
 	for _, s := range []*socket{d.control, d.admin} {
 		if s != nil {
-			s.remove() // nobody else comes
+			s.unlink() // nobody else comes
+			defer s.Close()
 		}
 	}
 	if d.back != nil {

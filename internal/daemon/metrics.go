@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gorxe/gorxe/internal/metrics"
 )
 
 // metricsServer answers Prometheus. The zero value listens nowhere.
@@ -43,7 +45,7 @@ func (m *metricsServer) move(c Metrics, d *Daemon) (undo func(), err error) {
 			}
 			return nil, fmt.Errorf("metrics.listen: %w%s", err, hint)
 		}
-		next = serveHTTP(l, metricsHandler(newSource(d)))
+		next = serveHTTP(l, metrics.Handler(newSource(d).Devices, d.opts.Version))
 		d.log.Info("metrics", "listen", l.Addr().String())
 	}
 	m.mu.Lock()

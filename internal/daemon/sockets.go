@@ -57,7 +57,8 @@ func listen(network, path string, mode fs.FileMode, gid int) (s *socket, err err
 		err = s.admit(mode, gid)
 	}
 	if err != nil {
-		s.remove()
+		s.unlink()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -105,9 +106,8 @@ func (s *socket) admit(mode fs.FileMode, gid int) error {
 	return nil
 }
 
-// remove ends the listener and removes its file, unless another has taken its place.
-func (s *socket) remove() {
-	_ = s.Close()
+// unlink removes the socket's file, unless another has taken its place.
+func (s *socket) unlink() {
 	if s.made == nil {
 		return
 	}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/control/admin"
+	"github.com/gorxe/gorxe/internal/testbed"
+)
+
+// addr is a loopback address of this test process.
+func addr(i int) string { return testbed.Loopback(i).String() }
+
+func twoDevices() string {
+	return fmt.Sprintf("[[device]]\naddr = %q\nlink = \"udp\"\n[[device]]\naddr = %q\nlink = \"udp\"\nshards = 2\n", addr(0), addr(1))
+}
+
+// TestLife: from start to stop, with a service manager that is told everything and
+// programs that are served, and told of the end. The filter of system calls ends the
+// process at the first call that it does not know.
+func TestLife(t *testing.T) {
+	p := newPlace(t)
+	m, env := newManager(p)
+	port := freePort(t)
+	file := p.file("[process]\nseccomp = \"kill\"\n[metrics]\nlisten = \"127.0.0.1:" + port + "\"\n" + twoDevices())
+	d := p.start([]string{env, "WATCHDOG_USEC=200000", "WATCHDOG_PID="}, "-c", file)
+	m.expect("READY=1", "STATUS=Serving rxe0 rxe1 at "+p.path("v.sock"))
+	m.expect("WATCHDOG=1")
+
+	a, b := couple(t, p, "rxe0", "rxe1")
+	copy(a.mr.Bytes(), "hello")
+	ctx := ctxFor(t)
+	for i := range 200 {
+		require.NoError(t, write(ctx, a, b, 1+i*1000))
+	}
+	require.Equal(t, "hello", string(b.mr.Bytes()[:5]))
+
+	// What operators ask, while programs are served.
+	info, err := d.admin.Daemon(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"rxe0", "rxe1"}, info.Devices)
+	require.Equal(t, d.pid(), info.PID)
+	clients, err := d.admin.Clients(ctx, "rxe0")
+	require.NoError(t, err)
+	require.Len(t, clients, 1)
+	require.Equal(t, os.Getpid(), clients[0].PID)
+	require.Equal(t, 1, clients[0].Objects["qp"])
+	body := get(t, "http://127.0.0.1:"+port+"/metrics")
+	require.Contains(t, body, `device="rxe0"`)
+	for range 20 {
+		m.expect("WATCHDOG=1")
+	}
+
+	d.signal(syscall.SIGHUP)
+	m.expect("RELOADING=1", "MONOTONIC_USEC=")
+	m.expect("READY=1")
+	d.signal(syscall.SIGTERM)
+	m.expect("STOPPING=1")
+	a.fatal(t)
+	b.fatal(t)
+	require.Equal(t, exitStopped, d.exit())
+	require.NoFileExists(t, p.path("v.sock"))
+	require.NoFileExists(t, p.path("a.sock"))
+	require.Contains(t, d.text(), "msg=stopped")
+	require.NotContains(t, d.text(), "level=WARN")
+	require.NotContains(t, d.text(), "level=ERROR")
+}
+
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+func get(t *testing.T, url string) string {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	r, err := c.Get(url)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, r.StatusCode, "%s", b)
+	return string(b)
+}
+
+// TestSecond: a second daemon is refused, by the socket or by the address, and told
+// whose they are; the first serves on.
+func TestSecond(t *testing.T) {
+	p := newPlace(t)
+	d := p.start(nil, "--addr", addr(2), "--link", "udp")
+	self := fmt.Sprintf("process %d (", d.pid())
+
+	x := p.launch(nil, "--addr", addr(3))
+	require.Equal(t, exitFailed, x.exit())
+	require.Contains(t, x.text(), "rxed: socket "+p.path("v.sock")+": another process serves it, "+self)
+
+	q := newPlace(t)
+	x = q.launch(nil, "--addr", addr(2))
+	require.Equal(t, exitFailed, x.exit())
+	require.Contains(t, x.text(), "rxed: device rxe0 ("+addr(2)+"): ")
+	require.Contains(t, x.text(), self)
+	require.NoFileExists(t, q.path("v.sock"), "what was made is removed")
+	require.NoFileExists(t, q.path("a.sock"))
+
+	attach(t, p, "rxe0")
+	d.stop()
+}
+
+// TestCrash: sockets of a daemon that was killed are replaced; those of others, and
+// other files, are left alone.
+func TestCrash(t *testing.T) {
+	p := newPlace(t)
+	d := p.start(nil, "--addr", addr(4))
+	a := attach(t, p, "rxe0")
+	d.signal(syscall.SIGKILL)
+	require.Equal(t, -int(syscall.SIGKILL), d.exit())
+	a.fatal(t)
+	require.FileExists(t, p.path("v.sock"))
+	d = p.start(nil, "--addr", addr(4))
+	require.Equal(t, 2, strings.Count(d.text(), "it was replaced"), "%s", d.text())
+	attach(t, p, "rxe0")
+	d.stop()
+
+	require.NoError(t, os.WriteFile(p.path("v.sock"), []byte("mine"), 0o600))
+	x := p.launch(nil, "--addr", addr(4))
+	require.Equal(t, exitFailed, x.exit())
+	require.Contains(t, x.text(), "a file that is no socket is there; it is left alone")
+	require.FileExists(t, p.path("v.sock"))
+	require.NoError(t, os.Remove(p.path("v.sock")))
+
+	// A socket of another type, whose owner lives.
+	l, err := net.Listen("unix", p.path("v.sock"))
+	require.NoError(t, err)
+	defer l.Close()
+	x = p.launch(nil, "--addr", addr(4))
+	require.Equal(t, exitFailed, x.exit())
+	require.Contains(t, x.text(), "another process serves it: it does not answer")
+	require.FileExists(t, p.path("v.sock"))
+}
+
+// TestTakenOver: a daemon whose socket's file was replaced does not remove that of
+// its successor.
+func TestTakenOver(t *testing.T) {
+	p := newPlace(t)
+	d := p.start(nil, "--addr", addr(4))
+	require.NoError(t, os.Remove(p.path("v.sock")))
+	require.NoError(t, os.WriteFile(p.path("v.sock"), nil, 0o600))
+	d.stop()
+	require.FileExists(t, p.path("v.sock"))
+}
+
+// TestReload: what can change does, what cannot is named, and a bad file, or one
+// that cannot be carried out, leaves everything as it was.
+func TestReload(t *testing.T) {
+	p := newPlace(t)
+	base := twoDevices()
+	d := p.start(nil, "-c", p.file(base))
+	ctx := ctxFor(t)
+	a, b := couple(t, p, "rxe0", "rxe1")
+	mode := func() os.FileMode {
+		fi, err := os.Stat(p.path("v.sock"))
+		require.NoError(t, err)
+		return fi.Mode().Perm()
+	}
+	require.Equal(t, os.FileMode(0o660), mode())
+
+	port := freePort(t)
+	p.file("[control]\nmode = \"0666\"\n[log]\nlevel = \"debug\"\n[metrics]\nlisten = \"127.0.0.1:" + port + "\"\n[process]\nuser = \"0\"\n" +
+		strings.Replace(base, "shards = 2", "shards = 4\n[device.per_client]\nqps = 1", 1) + "[[device]]\naddr = \"" + addr(5) + "\"\n")
+	r, err := d.admin.Reload(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		`control.mode: "0660" -> "0666"`, `metrics.listen: "" -> "127.0.0.1:` + port + `"`, `log.level: "info" -> "debug"`, "device rxe1 per_client.qps: 0 -> 1",
+	}, r.Changed)
+	require.Equal(t, []string{`process.user: "" -> "0"`, "device rxe1.shards: 2 -> 4", "device rxe2: it is new"}, r.Restart)
+	require.Equal(t, os.FileMode(0o666), mode())
+	get(t, "http://127.0.0.1:"+port+"/metrics")
+	l, err := d.admin.Limits(ctx, "rxe1")
+	require.NoError(t, err)
+	require.Equal(t, 1, l.PerClient.QPs)
+	require.NoError(t, write(ctx, a, b, 1000), "programs stay")
+
+	// Not again, but for what needs a restart.
+	r, err = d.admin.Reload(ctx)
+	require.NoError(t, err)
+	require.Empty(t, r.Changed)
+	require.Len(t, r.Restart, 3)
+
+	// A bad file.
+	p.file("[log]\nlevel = \"error\"\nlevl = 1\n" + base)
+	_, err = d.admin.Reload(ctx)
+	require.ErrorContains(t, err, "rxed.toml:3:1: unknown key levl")
+	require.ErrorIs(t, err, admin.ErrInvalid)
+
+	// A good one that cannot be carried out: everything before it is taken back.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	p.file("[control]\nmode = \"0600\"\n[metrics]\nlisten = \"" + taken.Addr().String() + "\"\n" + base)
+	_, err = d.admin.Reload(ctx)
+	require.ErrorContains(t, err, "another program has that port")
+	require.Equal(t, os.FileMode(0o666), mode())
+	p.file("[metrics]\nlisten = \"127.0.0.1:" + freePort(t) + "\"\n[control]\ngroup = \"12345\"\n" + base)
+	_, err = d.admin.Reload(ctx)
+	require.ErrorContains(t, err, "a process may give its files to groups that it is in")
+	get(t, "http://127.0.0.1:"+port+"/metrics")
+	require.Equal(t, os.FileMode(0o666), mode())
+	l, err = d.admin.Limits(ctx, "rxe1")
+	require.NoError(t, err)
+	require.Equal(t, 1, l.PerClient.QPs)
+
+	// By signal, back to the beginning.
+	p.file(base)
+	d.signal(syscall.SIGHUP)
+	d.wait(`msg=reloaded .*per_client.qps: 1 -> 0`)
+	require.Equal(t, os.FileMode(0o660), mode())
+	d.stop()
+}
+
+// TestLimits: an operator's limits hold until the next reload that finds others.
+func TestLimits(t *testing.T) {
+	p := newPlace(t)
+	d := p.start(nil, "--addr", addr(6))
+	ctx := ctxFor(t)
+	l, err := d.admin.Limits(ctx, "rxe0")
+	require.NoError(t, err)
+	l.Device.Clients = 1
+	l, err = d.admin.SetLimits(ctx, "rxe0", l)
+	require.NoError(t, err)
+	require.Equal(t, 1, l.Device.Clients)
+	l.Device.Clients = -1
+	_, err = d.admin.SetLimits(ctx, "rxe0", l)
+	require.ErrorIs(t, err, admin.ErrInvalid)
+	require.ErrorContains(t, err, "limit clients of -1: it takes a number from 0")
+	d.stop()
+}
+
+// TestSecondSignal: a daemon that takes its time ends at once when it is told again.
+func TestSecondSignal(t *testing.T) {
+	p := newPlace(t)
+	d := p.start(nil, "--addr", addr(7))
+	stuck, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: p.path("v.sock")})
+	require.NoError(t, err)
+	defer stuck.Close()
+	d.signal(syscall.SIGSTOP) // so that both signals are there when it looks
+	d.signal(syscall.SIGTERM)
+	d.signal(syscall.SIGINT)
+	d.signal(syscall.SIGCONT)
+	code := d.exit()
+	require.Contains(t, []int{128 + int(syscall.SIGTERM), 128 + int(syscall.SIGINT)}, code, "%s", d.text())
+}
+
+// TestActivated: sockets that a service manager listens on are used, and left.
+func TestActivated(t *testing.T) {
+	p := newPlace(t)
+	files := []*os.File{}
+	for _, s := range [][2]string{{"unixpacket", "sd-v.sock"}, {"unix", "sd-a.sock"}} {
+		l, err := net.ListenUnix(s[0], &net.UnixAddr{Net: s[0], Name: p.path(s[1])})
+		require.NoError(t, err)
+		l.SetUnlinkOnClose(false)
+		f, err := l.File()
+		require.NoError(t, err)
+		l.Close()
+		files = append(files, f)
+	}
+	// LISTEN_PID is the shell's, which becomes rxed. sd_listen_fds(3).
+	sh := fmt.Sprintf(`export LISTEN_PID=$$; exec %q --addr %s`, os.Args[0], addr(8))
+	c := p.command("/bin/sh", "-c", sh)
+	c.cmd.ExtraFiles = files
+	c.cmd.Env = append(c.cmd.Env, "LISTEN_FDS=2", "LISTEN_FDNAMES=verbs:admin")
+	c.begin()
+	for _, f := range files {
+		f.Close()
+	}
+	c.wait("msg=ready control=" + p.path("sd-v.sock") + " admin=" + p.path("sd-a.sock"))
+	asks := admin.NewClient(p.path("sd-a.sock"))
+	defer asks.Close()
+	info, err := asks.Daemon(ctxFor(t))
+	require.NoError(t, err)
+	require.Equal(t, c.pid(), info.PID)
+	c.stop()
+	require.FileExists(t, p.path("sd-v.sock"))
+	require.NoFileExists(t, p.path("v.sock"))
+}
+
+// TestNoWatchdog: without a manager that asks, nothing is sent.
+func TestNoWatchdog(t *testing.T) {
+	p := newPlace(t)
+	m, env := newManager(p)
+	d := p.start([]string{env, "WATCHDOG_USEC=" + strconv.Itoa(int(time.Hour/time.Microsecond)), "WATCHDOG_PID=1"}, "--addr", addr(9))
+	m.expect("READY=1")
+	d.signal(syscall.SIGTERM)
+	require.NotContains(t, m.expect("STOPPING=1"), "WATCHDOG")
+	require.Equal(t, exitStopped, d.exit())
+}

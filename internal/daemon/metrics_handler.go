@@ -1,5 +1,0 @@
-package daemon
-
-import "net/http"
-
-func metricsHandler(*source) http.Handler { return http.NotFoundHandler() }
