@@ -14,7 +14,11 @@ import (
 
 // bed is two namespaces joined by two veth pairs: eth0 with an MTU of 9000,
 // 192.0.2.1 and 192.0.2.2, and eth1 with 1500, 198.51.100.1 and 198.51.100.2.
-type bed struct{ a, b string }
+type bed struct {
+	a, b string
+	rxed string // the program, once it is built
+	dir  string // of that, and of sockets
+}
 
 // place is where a program runs: which wire, and on which processors.
 type place struct {
@@ -29,7 +33,7 @@ var (
 )
 
 func newBed() (*bed, error) {
-	w := &bed{fmt.Sprintf("gorxe-bench-a%d", os.Getpid()), fmt.Sprintf("gorxe-bench-b%d", os.Getpid())}
+	w := &bed{a: fmt.Sprintf("gorxe-bench-a%d", os.Getpid()), b: fmt.Sprintf("gorxe-bench-b%d", os.Getpid())}
 	cmds := [][]string{{"netns", "add", w.a}, {"netns", "add", w.b}}
 	for _, l := range []struct{ name, mtu, net string }{{"eth0", "9000", "192.0.2."}, {"eth1", "1500", "198.51.100."}} {
 		cmds = append(cmds,
@@ -84,6 +88,9 @@ func (b *bed) close() {
 		c.SysProcAttr = apart
 		_ = c.Run()
 	}
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir)
+	}
 }
 
 // in prepares a program to run in a namespace until ctx ends.
@@ -117,7 +124,7 @@ func both(server, client *exec.Cmd, endless bool) ([]byte, error) {
 const margin = 60 * time.Second
 
 // ours runs two ends of gorxe.
-func (b *bed) ours(ctx context.Context, o *options, name string, j job) (samples, error) {
+func (b *bed) ours(ctx context.Context, o *options, name string, j job) (_ samples, err error) {
 	p := bed9000
 	if j.MTU == 1500 {
 		p = bed1500
@@ -130,8 +137,21 @@ func (b *bed) ours(ctx context.Context, o *options, name string, j job) (samples
 	ctx, cancel := context.WithTimeout(ctx, o.d+margin)
 	defer cancel()
 	j.Interface, j.Peer, j.Time = p.iface, p.server, o.d
+	var stops []func() error
+	defer func() {
+		for _, stop := range stops {
+			err = errors.Join(err, stop())
+		}
+	}()
 	end := func(ns, role string) (*exec.Cmd, error) {
-		j.Server = role == "server"
+		j.Server, j.Socket = role == "server", ""
+		if j.Rxed == role || j.Rxed == "both" {
+			stop, err := b.daemon(ctx, p, ns, &j)
+			if err != nil {
+				return nil, err
+			}
+			stops = append(stops, stop)
+		}
 		if o.profile != "" {
 			j.Profile = filepath.Join(o.profile, name+"."+role+".pprof")
 		}

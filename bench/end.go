@@ -30,11 +30,13 @@ type job struct {
 	Link    string        // (udp)
 	Faults  string        // at the end that takes
 	Pinned  bool          // both ends on one processor
+	Rxed    string        // who uses the device of a daemon: client, server or both (neither)
 
 	// What the program adds.
 	Server    bool
 	Interface string
 	Peer      string // address of the server
+	Socket    string // of this end's daemon
 	Time      time.Duration
 	Profile   string
 }
@@ -168,6 +170,11 @@ func (e *end) open(peer netip.Addr) (err error) {
 	}
 	if cfg.Link == "" {
 		cfg.Link = "udp"
+	}
+	if e.Socket != "" {
+		cfg = gorxe.Config{Daemon: e.Socket}
+	} else {
+		cfg.Daemon = gorxe.DaemonNever
 	}
 	if e.dev, err = gorxe.Open(cfg); err != nil {
 		return err

@@ -42,6 +42,10 @@ func needs() []need {
 		{name: "RC WRITE 64 KiB over 1000 of 10000 QPs", of: "many_qps", against: []string{"write_64k"}, words: "one QP", ratio: 0.85},
 		{name: "RC WRITE 64 KiB, 1 % of segments lost", of: "write_loss", against: []string{"write_lossless"}, words: "lossless x (1-p)/(1-p+pW), W 64", ratio: 0.8, scale: lossFloor},
 		{name: "RC WRITE 1 MiB, both ends on one core", of: "write_pinned", against: []string{"tcp_pinned"}, words: "iperf3 TCP likewise", ratio: 0.8},
+		{name: "RC WRITE 64 KiB, sender behind rxed", of: "write_64k_rxed", against: []string{"write_64k_own"}, words: "embedded", ratio: 0.8},
+		{name: "RC WRITE 64 KiB, receiver behind rxed", of: "write_64k_to_rxed", against: []string{"write_64k_own"}, words: "embedded", ratio: 0.8},
+		{name: "RC SEND 2 B half round trip, one end behind rxed", of: "send_lat_rxed.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 1.7, atMost: true},
+		{name: "RC SEND 2 B half round trip, both behind rxed", of: "send_lat_rxed2.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 2.8, atMost: true},
 		{name: "allocations a packet, RC WRITE 64 KiB", of: "write_64k.allocs", words: "", ratio: 0.001, atMost: true},
 	}
 }

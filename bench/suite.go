@@ -60,6 +60,12 @@ func programs(o *options) []program {
 		qperf("qperf_udp_lat", o.d),
 		ours("blocked_lat", job{Op: "send_lat", Size: 2, Blocked: true}),
 		ours("asleep_lat", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond}),
+		ours("write_64k_own", job{Op: "write", Size: 64 * kib, Window: 16}),
+		ours("write_64k_rxed", job{Op: "write", Size: 64 * kib, Window: 16, Rxed: "client"}),
+		ours("write_64k_to_rxed", job{Op: "write", Size: 64 * kib, Window: 16, Rxed: "server"}),
+		ours("send_lat_own", job{Op: "send_lat", Size: 2}),
+		ours("send_lat_rxed", job{Op: "send_lat", Size: 2, Rxed: "server"}),
+		ours("send_lat_rxed2", job{Op: "send_lat", Size: 2, Rxed: "both"}),
 		ours("rate_64", job{Op: "send", Size: 64, Window: 512, List: 64}),
 	}
 }

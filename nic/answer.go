@@ -5,7 +5,8 @@ package nic
 // about a small message. So when a message arrives, a SEND or a WRITE, while a
 // program polls, the ACK waits for one step: the answer's doorbell brings that, or
 // the next look, or the background. The answer then takes the ACK along in its
-// own burst.
+// own burst. For a program in another process it waits a few microseconds instead,
+// since the device takes many steps while that answers.
 //
 // It is done only
 //
@@ -31,14 +32,18 @@ const (
 	promptness = int64(DefaultSpin)
 	// promptEnough is how many prompt answers in a row are believed in.
 	promptEnough = 16
+	// clientPatience is for how long, in nanoseconds, the ACK waits for the answer
+	// of a prompt program in another process.
+	clientPatience = 10_000
 )
 
 // took notes that a message has arrived.
 func (q *qp) took(now int64, by stepper) {
-	if q.unanswered || by != byPoller {
+	polled := by == byPoller || q.client != nil
+	if q.unanswered || !polled {
 		q.prompt = 0
 	}
-	q.unanswered, q.tookAt = by == byPoller, now
+	q.unanswered, q.tookAt = polled, now
 }
 
 // answered notes that the program has posted something.
@@ -55,9 +60,14 @@ func (q *qp) answered(now int64) {
 }
 
 // waits reports whether what a queue pair has to send may wait for its program's
-// answer, but not for a second one.
+// answer: for a step, or where that is in another process, and steps come in quick
+// succession, for a short time.
 func (s *shard) waits(now int64, q *qp, by stepper) bool {
-	q.waited = !q.waited && by == byPoller && q.unanswered && q.prompt >= promptEnough &&
+	turn := !q.waited && by == byPoller
+	if q.client != nil {
+		turn = now-q.tookAt < clientPatience
+	}
+	q.waited = turn && q.unanswered && q.prompt >= promptEnough &&
 		q.eng.Patient(now) && s.verify.Counts(q.eng.Flow().Dst)
 	return q.waited
 }

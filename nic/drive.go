@@ -167,6 +167,8 @@ func (s *shard) run() {
 			active = now
 		}
 		switch {
+		case lease == 0 && spin > 0 && (moved || d <= now || left || now-active < spin):
+			s.n.serve()
 		case moved && (d <= now || spin > 0):
 			runtime.Gosched()
 		case d <= now || left || now-active < spin:
@@ -237,6 +239,15 @@ func (n *NIC) yield() {
 	if looks%yieldEvery == 0 {
 		sys.Yield()
 	}
+}
+
+// serve is yield for a device whose users are other processes: each of them may wait
+// for what this step has done, and for its processor.
+func (n *NIC) serve() {
+	if n.single || n.yields.Add(1)%goschedEvery == 0 {
+		runtime.Gosched()
+	}
+	sys.Yield()
 }
 
 // busy begins the count of looks that found nothing again.
