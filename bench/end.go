@@ -36,6 +36,7 @@ type job struct {
 	Server    bool
 	Interface string
 	Peer      string // address of the server
+	Port      int    // TCP port where the ends meet (benchPort)
 	Socket    string // of this end's daemon
 	Time      time.Duration
 	Profile   string
@@ -158,6 +159,8 @@ func (e *end) work(peer netip.Addr) (samples, error) {
 		return e.pingpong()
 	case "write_lat":
 		return e.watch()
+	case "probe":
+		return e.probe()
 	}
 	return e.bandwidth()
 }
@@ -238,7 +241,7 @@ func heapInUse() int64 {
 
 func (j *job) meet() (net.Conn, error) {
 	if j.Server {
-		l, err := net.Listen("tcp", fmt.Sprintf(":%d", benchPort))
+		l, err := net.Listen("tcp", j.address(""))
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +251,7 @@ func (j *job) meet() (net.Conn, error) {
 	var err error
 	for range 100 {
 		var c net.Conn
-		if c, err = net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(j.Peer), benchPort).String()); err == nil {
+		if c, err = net.Dial("tcp", j.address(j.Peer)); err == nil {
 			return c, nil
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -46,6 +46,7 @@ func needs() []need {
 		{name: "RC WRITE 64 KiB, receiver behind rxed", of: "write_64k_to_rxed", against: []string{"write_64k_own"}, words: "embedded", ratio: 0.8},
 		{name: "RC SEND 2 B half round trip, one end behind rxed", of: "send_lat_rxed.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 1.7, atMost: true},
 		{name: "RC SEND 2 B half round trip, both behind rxed", of: "send_lat_rxed2.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 2.8, atMost: true},
+		{name: "wait of a small message in rxed beside bulk, p99", of: "queue_rxed.p99", words: "super-packets", ratio: 2, atMost: true},
 		{name: "allocations a packet, RC WRITE 64 KiB", of: "write_64k.allocs", words: "", ratio: 0.001, atMost: true},
 	}
 }

@@ -66,6 +66,7 @@ func programs(o *options) []program {
 		ours("send_lat_own", job{Op: "send_lat", Size: 2}),
 		ours("send_lat_rxed", job{Op: "send_lat", Size: 2, Rxed: "server"}),
 		ours("send_lat_rxed2", job{Op: "send_lat", Size: 2, Rxed: "both"}),
+		queueing(o, "queue_rxed"),
 		ours("rate_64", job{Op: "send", Size: 64, Window: 512, List: 64}),
 	}
 }
