@@ -2,6 +2,11 @@ package sys
 
 import (
 	"encoding/binary"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +71,61 @@ func TestPolicy(t *testing.T) {
 func TestCapsNames(t *testing.T) {
 	require.Equal(t, "none", Caps(0).String())
 	require.Equal(t, "CAP_NET_ADMIN CAP_NET_RAW CAP_BPF capability 63", (CapNetAdmin | CapNetRaw | CapBPF | 1<<63).String())
+}
+
+// TestInstalled: the filter of a process that has it, in a process of its own.
+func TestInstalled(t *testing.T) {
+	const env = "GORXE_TEST_SECCOMP"
+	switch os.Getenv(env) {
+	case "":
+		for _, c := range []string{"refuse", "exec"} {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestInstalled$", "-test.v")
+			cmd.Env = append(os.Environ(), env+"="+c)
+			out, err := cmd.CombinedOutput()
+			if strings.Contains(string(out), ErrNoSeccomp.Error()) || strings.Contains(string(out), ErrThreads.Error()) {
+				t.Skipf("%s", out)
+			}
+			if c == "refuse" {
+				require.NoError(t, err, "%s", out)
+				continue
+			}
+			var dead *exec.ExitError
+			require.ErrorAs(t, err, &dead, "%s", out)
+			ws := dead.Sys().(syscall.WaitStatus)
+			require.True(t, ws.Signaled() && ws.Signal() == unix.SIGSYS, "%v: %s", ws, out)
+		}
+		return
+	case "exec":
+		install(t)
+		_ = unix.Exec("/bin/true", []string{"true"}, nil)
+		t.Fatal("still there")
+	}
+	install(t)
+	_, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	require.Equal(t, unix.EPERM, err)
+	_, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	require.NoError(t, err)
+	_, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.Equal(t, unix.EPERM, err)
+	_, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	require.ErrorIs(t, unix.Unshare(unix.CLONE_NEWNET), unix.EPERM)
+	for range 50 { // threads that were there, and new ones
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends
+			done <- unix.Setns(0, 0)
+		}()
+		require.Equal(t, unix.EPERM, <-done)
+	}
+	runtime.GC()
+}
+
+func install(t *testing.T) {
+	_, err := Restrict(Privileges{UID: -1, GID: -1})
+	require.NoError(t, err)
+	require.NoError(t, NICCalls(false).Install())
+	c, err := Effective()
+	require.NoError(t, err)
+	require.Zero(t, c)
 }
