@@ -28,7 +28,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--check", "-c", "../../dist/rxed.toml"}, 0, "rxed.toml: good, 1 devices"},
 		{[]string{"--check", "--addr", "127.0.0.1"}, 0, "command line: good, 1 devices"},
 		{[]string{"--addr", "eth0"}, exitUsage, "rxed: --addr eth0: it takes an IP address of this host"},
-		{[]string{"--print-config", "--addr", "127.0.0.1", "--shards", "3"}, 0, = 3           # lanes, for as many cores},
+		{[]string{"--print-config", "--addr", "127.0.0.1", "--shards", "3"}, 0, "= 3           # lanes, for as many cores"},
 		{[]string{"-d", "nosuch0"}, exitFailed, "rxed: device rxe0 (nosuch0): gorxe: "},
 		{[]string{"--addr", "127.0.0.1", "--socket", p.path("no/v.sock")}, exitFailed, "there is no folder " + p.path("no")},
 	} {
