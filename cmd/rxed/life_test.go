@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -247,23 +246,6 @@ func TestLimits(t *testing.T) {
 	require.ErrorIs(t, err, admin.ErrInvalid)
 	require.ErrorContains(t, err, "limit clients of -1: it takes a number from 0")
 	d.stop()
-}
-
-// TestSecondSignal: a daemon that takes its time to stop, here for somebody who has
-// yet to say what of the metrics he wants, ends at once when it is told again.
-func TestSecondSignal(t *testing.T) {
-	p := newPlace(t)
-	d := p.start(nil, "--addr", addr(7), "--metrics", "127.0.0.1:"+freePort(t))
-	listen := regexp.MustCompile(`msg=metrics listen=(\S+)`).FindStringSubmatch(d.text())
-	slow, err := net.Dial("tcp", listen[1])
-	require.NoError(t, err)
-	defer slow.Close()
-	_, err = slow.Write([]byte("GET /metrics HTTP/1.1\r\n"))
-	require.NoError(t, err)
-	d.signal(syscall.SIGTERM)
-	d.wait("msg=stop$")
-	d.signal(syscall.SIGINT)
-	require.Equal(t, 128+int(syscall.SIGINT), d.exit(), "%s", d.text())
 }
 
 // TestActivated: sockets that a service manager listens on are used, and left.

@@ -32,20 +32,20 @@ func Run(cfg *Config, opts Options) (code int, err error) {
 				defer close(done)
 				d.Stop()
 			}()
-			return waitStop(done, signals), nil
+			return waitStop(done, signals, os.Exit), nil
 		}
 	}
 }
 
 // waitStop waits for the daemon to stop, or for a second signal.
-func waitStop(done <-chan struct{}, signals <-chan os.Signal) int {
+func waitStop(done <-chan struct{}, signals <-chan os.Signal, exit func(int)) int {
 	for {
 		select {
 		case <-done:
 			return 0
 		case s := <-signals:
 			if n, ok := s.(syscall.Signal); ok && n != syscall.SIGHUP {
-				os.Exit(128 + int(n))
+				exit(128 + int(n))
 			}
 		}
 	}
