@@ -56,6 +56,8 @@ func own(cfg *Config) string {
 		return "Config.Link"
 	case cfg.Shards > 1:
 		return "Config.Shards"
+	case cfg.Namespace != "":
+		return "Config.Namespace"
 	case len(cfg.Addrs) > 0:
 		return "Config.Addrs"
 	}

@@ -33,14 +33,22 @@ const (
 type Config struct {
 	// Interface is the network interface to share with the kernel. The GID
 	// table is ordered like the kernel's: 0 the link-local EUI-64 of the MAC,
-	// then one for each address.
+	// then one for each address. The device follows the interface while it is
+	// open: addresses that come and go, the MTU, its state, and the interface's
+	// own going and coming back (see nic.NIC.SetPort for what that means to
+	// programs). An address whose port 4791 is taken is left out, and taken in
+	// when it is free.
 	Interface string
 	// Addr is a single local address instead, such as 127.0.0.1, or any other
-	// loopback address: the GID table has only that.
+	// loopback address: the GID table has only that, whatever happens to it.
 	Addr string
 	// Addrs chooses among the interface's addresses those that the NIC owns
 	// port 4791 of. (All.)
 	Addrs []netip.Addr
+	// Namespace is the network namespace that the interface is in, by its name
+	// (ip-netns(8)) or a path such as /proc/PID/ns/net. Entering it takes
+	// CAP_SYS_ADMIN, once. (That of the calling thread.)
+	Namespace string
 
 	// Link is how packets travel: udp, an ordinary socket, needs no
 	// privilege; packet needs CAP_NET_RAW, and gives an exact check of IPv4
@@ -99,11 +107,40 @@ func asContext(n *nic.NIC, err error) (*verbs.Context, error) {
 	return verbs.NewContext(n), nil
 }
 
-func open(cfg *Config, o opener) (*nic.NIC, error) {
+func open(cfg *Config, o opener) (n *nic.NIC, err error) {
+	ns, blind, err := enter(cfg, o.show)
+	if err != nil {
+		return nil, fmt.Errorf("gorxe: %w", err)
+	}
+	err = ns.Do(func() (err error) {
+		n, err = openIn(cfg, o, &watcher{cfg: *cfg, ns: ns, blind: blind})
+		return err
+	})
+	if err != nil {
+		ns.Close()
+	}
+	return n, err
+}
+
+// openIn opens a device in the network namespace that it is in. The watcher looks
+// after it.
+func openIn(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
+	if !o.show {
+		w.subscribe() // before the interface is looked at, so that nothing is missed
+	}
+	n, err := openWatched(cfg, o, w)
+	if err != nil {
+		w.unsubscribe()
+	}
+	return n, err
+}
+
+func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 	p, err := newPlace(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
+	p.ns = w.ns
 	rules, err := fault.Parse(cfg.Faults)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: faults: %w", err)
@@ -132,11 +169,15 @@ func open(cfg *Config, o opener) (*nic.NIC, error) {
 	n, err := nic.Open(nic.Config{
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
 		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: lease,
-		Missing: missing, Logger: cfg.Logger, MaxSL: min(maxSL(), cmp.Or(cfg.MaxSL, 7)),
-		Manual: o.show,
+		Missing: append(missing, w.without...), Logger: cfg.Logger, MaxSL: min(maxSL(), cmp.Or(cfg.MaxSL, 7)),
+		Manual: o.show, AtClose: w.close,
 	})
 	if err != nil {
 		closeLinks(links)
+		return nil, fmt.Errorf("gorxe: %w", err)
+	}
+	if err := w.start(n, p, links[0]); err != nil {
+		_ = n.Close()
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
 	return n, nil
@@ -159,28 +200,39 @@ func closeLinks(links []link.Link) {
 
 // openReady opens sockets on the addresses that are ready. IPv6 link-local ones
 // may not be: the kernel looks for duplicates first, for a second or two. The
-// NIC then goes without them and says so.
-func (p *place) openReady(open func() ([]link.Link, error)) (links []link.Link, missing []string, err error) {
+// NIC then goes without them, until they are, and says so.
+func (p *place) openReady(open func() ([]link.Link, error)) (links []link.Link, err error) {
 	links, err = open()
 	all, rest := p.addrs, slices.DeleteFunc(slices.Clone(p.addrs), netip.Addr.IsLinkLocalUnicast)
 	if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(rest) == 0 || len(rest) == len(all) {
-		return links, nil, err
+		return links, err
 	}
 	p.addrs = rest
 	links, err2 := open()
 	if err2 != nil {
 		p.addrs = all
-		return nil, nil, err
+		return nil, err
 	}
-	return links, []string{fmt.Sprintf("link-local addresses are not used: %v", err)}, nil
+	p.missing = []string{fmt.Sprintf("link-local addresses are not used: %v", err)}
+	return links, nil
 }
 
 // place is where a NIC is put: an interface, and addresses on it.
 type place struct {
-	ifc   hostnet.Iface
-	gids  []hostnet.GID
-	addrs []netip.Addr // to own; link-local ones with their zone
-	whole bool         // the whole interface, not just an address
+	ns      *hostnet.Namespace // nil: the one that every thread is in
+	ifc     hostnet.Iface
+	gids    []hostnet.GID
+	addrs   []netip.Addr // to own; link-local ones with their zone
+	whole   bool         // the whole interface, not just an address
+	missing []string     // what it goes without just now
+}
+
+// in is how links run what must be done in the namespace.
+func (p *place) in() func(func() error) error {
+	if p.ns == nil {
+		return nil
+	}
+	return p.ns.Do
 }
 
 func newPlace(cfg *Config) (*place, error) {
@@ -290,7 +342,11 @@ func (p *place) chooser() func(netip.Addr) (int, error) {
 	bare := p.bare()
 	usable := slices.DeleteFunc(slices.Clone(p.gids), func(g hostnet.GID) bool { return !slices.Contains(bare, g.IP) })
 	return func(peer netip.Addr) (int, error) {
-		g, err := hostnet.ChooseGID(usable, peer)
+		var g hostnet.GID
+		err := p.ns.Do(func() (err error) {
+			g, err = hostnet.ChooseGID(usable, peer)
+			return err
+		})
 		return g.Index, err
 	}
 }

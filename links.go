@@ -51,13 +51,13 @@ func (o opener) links(cfg *Config, p *place) (links []link.Link, missing []strin
 }
 
 func (o opener) openUDP(cfg *Config, p *place) ([]link.Link, []string, error) {
-	links, missing, err := p.openReady(func() ([]link.Link, error) {
-		return o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards})
+	links, err := p.openReady(func() ([]link.Link, error) {
+		return o.udp(udp.Config{Addrs: p.addrs, Shards: cfg.Shards, In: p.in()})
 	})
-	if err == nil {
-		missing = append(missing, p.bounded()...)
+	if err != nil {
+		return nil, nil, err
 	}
-	return links, missing, err
+	return links, p.bounded(), nil
 }
 
 // bounded says that a device over udp cannot do better: one over packet, which
@@ -95,13 +95,15 @@ func self() string {
 }
 
 func (o opener) openPacket(cfg *Config, p *place) ([]link.Link, []string, error) {
-	return p.openReady(func() ([]link.Link, error) {
-		return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+	links, err := p.openReady(func() ([]link.Link, error) {
+		return o.packet(packet.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards, In: p.in()})
 	})
+	return links, nil, err
 }
 
 func (o opener) openXDP(cfg *Config, p *place) ([]link.Link, []string, error) {
-	return p.openReady(func() ([]link.Link, error) {
-		return o.xdp(xdp.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards})
+	links, err := p.openReady(func() ([]link.Link, error) {
+		return o.xdp(xdp.Config{Interface: p.ifc.Name, Addrs: p.bare(), Shards: cfg.Shards, In: p.in()})
 	})
+	return links, nil, err
 }

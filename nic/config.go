@@ -97,6 +97,10 @@ type Config struct {
 	// one sentence each.
 	Missing []string
 
+	// AtClose is called once, when Close begins, by its caller: for what looks
+	// after the device from outside.
+	AtClose func()
+
 	Recorder int          // trace events kept per shard (4096)
 	Logger   *slog.Logger // for errors that nobody else is told of, and the first wrong ICRC (none)
 }

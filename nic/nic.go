@@ -99,6 +99,9 @@ func Open(cfg Config) (*NIC, error) {
 // and returns the same.
 func (n *NIC) Close() error {
 	n.closed.Do(func() {
+		if n.cfg.AtClose != nil {
+			n.cfg.AtClose()
+		}
 		for _, s := range n.shards {
 			s.lockSent()
 		}

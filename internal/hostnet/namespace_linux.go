@@ -171,13 +171,15 @@ func (n *Namespace) Do(f func() error) error {
 	return ErrNamespaceClosed
 }
 
-// Close ends the thread, after a call in progress. Do not call it from within
-// Do.
+// Close ends the thread, after a call in progress, also when that is its caller.
 func (n *Namespace) Close() {
 	if n == nil {
 		return
 	}
 	n.once.Do(func() { close(n.quit) })
+	if unix.Gettid() == n.tid {
+		return
+	}
 	<-n.ended
 	n.wait()
 }
