@@ -67,3 +67,50 @@ func BenchmarkCompRing(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPostPoll is a send request's way through a program's calls: posted,
+// completed by a device that does nothing else, polled.
+func BenchmarkPostPoll(b *testing.B) {
+	_, q, cq := open(b, QPConfig{}, StateRTS)
+	w := []SendWR{{Opcode: WRSend, Flags: SendSignaled, SGL: sges(1)}}
+	var wc [1]WC
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := q.PostSend(w); err != nil || cq.Poll(wc[:]) != 1 {
+			b.Fatal("lost", err)
+		}
+	}
+}
+
+// BenchmarkPostPollShadowed is that of requests of 4096 octets in a region that the
+// device does not see.
+func BenchmarkPostPollShadowed(b *testing.B) {
+	for name, op := range map[string]WROpcode{"send": WRSend, "read": WRRead} {
+		b.Run(name, func(b *testing.B) {
+			f, q, cq := open(b, QPConfig{}, StateRTS)
+			f.shadows = [][]byte{}
+			mr, err := q.pd.RegMR(make([]byte, 4096), AccessLocalWrite)
+			if err != nil {
+				b.Fatal(err)
+			}
+			f.bell = func() {
+				if more, ok := f.sq.Fetch(&f.wqe, f.sgl[:]); !more || !ok {
+					b.Fatal("nothing there")
+				}
+				f.sq.Retire(&f.wqe)
+				f.wc = WC{QPN: q.info.QPN, Opcode: WCRead}
+				f.wqe.Name(&f.wc)
+				f.cqs[0].Push(&f.wc)
+			}
+			w := []SendWR{{Opcode: op, Flags: SendSignaled, SGL: []SGE{mr.SGE(0, 4096)}}}
+			var wc [1]WC
+			b.SetBytes(4096)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := q.PostSend(w); err != nil || cq.Poll(wc[:]) != 1 {
+					b.Fatal("lost", err)
+				}
+			}
+		})
+	}
+}
