@@ -61,6 +61,7 @@ func reported() []need {
 		{name: "RC SEND 2 B half round trip, udp", of: "send_lat_udp.p50", against: []string{"floor_lat.p50"}, words: "its system calls alone"},
 		{name: "  its 99th percentile, udp", of: "send_lat_udp.p99", against: []string{"floor_lat.p99"}, words: "theirs"},
 		{name: "its system calls alone, 2 B half round trip", of: "floor_lat.p50", against: []string{"ucx_tag_lat.p50"}, words: "UCX tag_lat"},
+		{name: "RC SEND 2 B, asleep between messages, one end behind rxed", of: "asleep_lat_rxed.p50", against: []string{"asleep_lat_own.p50"}, words: "embedded"},
 		{name: "RC SEND 2 B, asleep between messages", of: "asleep_lat.p50", against: []string{"qperf_udp_lat"}, words: "qperf udp_lat"},
 	}
 }

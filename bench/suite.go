@@ -67,6 +67,8 @@ func programs(o *options) []program {
 		ours("send_lat_rxed", job{Op: "send_lat", Size: 2, Rxed: "server"}),
 		ours("send_lat_rxed2", job{Op: "send_lat", Size: 2, Rxed: "both"}),
 		queueing(o, "queue_rxed"),
+		ours("asleep_lat_own", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond}),
+		ours("asleep_lat_rxed", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond, Rxed: "server"}),
 		ours("rate_64", job{Op: "send", Size: 64, Window: 512, List: 64}),
 	}
 }

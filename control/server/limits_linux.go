@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -18,7 +19,8 @@ type Limits struct {
 }
 
 // DefaultPerClient is what one client may make, and DefaultDevice what all may,
-// where nothing else is said.
+// where nothing else is said; of octets half of the system's memory, if that is
+// less.
 var (
 	DefaultPerClient = Limits{QPs: 4096, CQs: 4096, MRs: 16384, MWs: 16384, PDs: 1024, SRQs: 1024, AHs: 65536, CQEs: 4 << 20, Groups: 256, Bytes: 4 << 30}
 	DefaultDevice    = Limits{QPs: 65536, CQs: 32768, MRs: 262144, MWs: 262144, PDs: 16384, SRQs: 16384, AHs: 524288, CQEs: 32 << 20, Groups: 1024, Bytes: 16 << 30, Clients: 256}
@@ -33,6 +35,9 @@ func (l Limits) or(d Limits) Limits {
 	}
 	if l.Bytes == 0 {
 		l.Bytes = d.Bytes
+		if half := sys.TotalMemory() / 2; half > 0 {
+			l.Bytes = min(l.Bytes, half)
+		}
 	}
 	return l
 }

@@ -14,3 +14,13 @@ func TryMemory(n int) error {
 	}
 	return unix.Munmap(b)
 }
+
+// TotalMemory returns how many octets of memory the system has, 0 if it does not
+// say. sysinfo(2).
+func TotalMemory() int64 {
+	var i unix.Sysinfo_t
+	if unix.Sysinfo(&i) != nil {
+		return 0
+	}
+	return int64(i.Totalram) * int64(i.Unit)
+}
