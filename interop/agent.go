@@ -69,7 +69,7 @@ func agent(text string) int {
 }
 
 func (a *answer) carryOut(ctx context.Context, o *order) error {
-	if err := unprivileged(); o.Case.Link == linkUDP && err != nil {
+	if err := unprivileged(); o.Case.unprivileged() && err != nil {
 		return err
 	}
 	if o.Listen {
@@ -100,6 +100,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	}
 	var us *end
 	var dev *verbs.Context
+	var began map[string]uint64 // the device's counters: a daemon's has been used before
 	open := func() error { return nil }
 	if o.Case.Link == linkReference {
 		near, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
@@ -109,19 +110,14 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		defer near.Close()
 		us = &end{side: kernel{near}, addr: guest.addr}
 	} else {
-		rules := ""
-		if o.Case.Where == "ours" {
-			rules = ourRules
-			if !o.Case.long() {
-				rules = ourLosses
-			}
-		}
 		us = &end{addr: netip.MustParseAddr(hostAddr(o.Host, o.Case.Family))}
 		open = func() error {
-			s, err := openOurs(o.Case.Link, rules)
-			if err == nil {
-				dev, us.side = s.dev, s
+			s, err := openOurs(&o.Case)
+			if err != nil {
+				return err
 			}
+			dev, us.side = s.dev, s
+			began, err = dev.Counters()
 			return err
 		}
 		if err := open(); err != nil {
@@ -151,6 +147,9 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	if dev != nil {
 		var cerr error
 		a.Counters, cerr = dev.Counters()
+		for k := range a.Counters {
+			a.Counters[k] -= began[k]
+		}
 		err = errors.Join(err, cerr, dev.Close())
 	}
 	return err

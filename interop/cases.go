@@ -51,6 +51,8 @@ type Case struct {
 	Flags       string // of programs: further flags on both sides
 	OurFlags    string // of programs: further flags on ours alone
 	Where       string // faults: whose traffic is broken, "guest" or "ours"
+
+	Daemon bool // our side is attached to an rxed, as a user without privilege
 }
 
 // What is the case without where and how it runs.
@@ -65,8 +67,30 @@ func (c *Case) What() string {
 // Name is what -run matches.
 func (c *Case) Name() string {
 	return strings.Join([]string{
-		c.What(), fmt.Sprintf("v%d", c.Family), fmt.Sprintf("mtu%d", c.MTU), string(c.Role), c.Link, c.Suite,
+		c.What(), fmt.Sprintf("v%d", c.Family), fmt.Sprintf("mtu%d", c.MTU), string(c.Role), c.over(), c.Suite,
 	}, "/")
+}
+
+// atDaemon stands behind the link of a case that is attached to a daemon.
+const atDaemon = "@rxed"
+
+// over says over what our side is: its link, and whose.
+func (c *Case) over() string {
+	if c.Daemon {
+		return c.Link + atDaemon
+	}
+	return c.Link
+}
+
+// ourFaults are the rules that break our traffic, or "".
+func (c *Case) ourFaults() string {
+	switch {
+	case c.Where != "ours":
+		return ""
+	case c.long():
+		return ourRules
+	}
+	return ourLosses
 }
 
 // long reports whether a case moves megabytes over a broken network.

@@ -289,3 +289,64 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Every case that has a device of ours is there through a daemon, those of one
+// daemon in a row; the rest says why not.
+func TestThroughDaemon(t *testing.T) {
+	all := allCases(false)
+	want := map[string]bool{}
+	for _, c := range all {
+		if c.Kind != "answers" && c.Kind != "replies" && c.Kind != "strays" {
+			want[strings.Replace(c.Name(), "/"+c.Link+"/", "/"+c.Link+"@rxed/", 1)] = true
+		}
+	}
+	daemons, last := map[string]int{}, ""
+	for _, c := range throughDaemon(all) {
+		if !c.Daemon || !c.unprivileged() || !want[c.Name()] {
+			t.Errorf("%s is too much, or not through a daemon", c.Name())
+		}
+		delete(want, c.Name())
+		if d := c.Link + " " + c.ourFaults(); d != last {
+			daemons[d]++
+			last = d
+		}
+	}
+	for name := range want {
+		t.Errorf("%s is missing", name)
+	}
+	for d, n := range daemons {
+		if n != 1 {
+			t.Errorf("the cases of daemon %q are in %d places", d, n)
+		}
+	}
+}
+
+// Of each kind something is through a daemon in the smoke form, and what is drawn
+// without one is as before.
+func TestSmokeThroughDaemon(t *testing.T) {
+	c := config{smoke: true, seed: 7}
+	cases, err := c.cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := slices.IndexFunc(cases, func(c Case) bool { return c.Daemon })
+	if want := draw(allCases(false), smokeShare, 7); n != len(want) || fmt.Sprint(cases[:n]) != fmt.Sprint(want) {
+		t.Errorf("%d cases without a daemon come first, %d are drawn", n, len(want))
+	}
+	kinds := map[string]bool{}
+	for _, c := range throughDaemon(allCases(false)) {
+		if c.Link != linkXDP {
+			kinds[c.Group+"/"+c.Kind] = true
+		}
+	}
+	for _, c := range cases[n:] {
+		if !c.Daemon {
+			t.Errorf("%s is among those with a daemon", c.Name())
+		}
+		delete(kinds, c.Group+"/"+c.Kind)
+	}
+	if len(kinds) > 0 {
+		t.Errorf("not through a daemon: %v", kinds)
+	}
+	t.Logf("%d cases, %d of them through a daemon", len(cases), len(cases)-n)
+}

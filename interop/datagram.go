@@ -39,9 +39,10 @@ func (w *world) activate(req, rsp uint32) error {
 	return nil
 }
 
-// datagrams is setUp and activate with one Q_Key, and fills the regions.
+// datagrams registers regions that peers have no right to, activates with one
+// Q_Key, and fills the regions.
 func (w *world) datagrams() (*models, error) {
-	if err := w.setUp(regionSize); err != nil {
+	if err := w.regions(regionSize, verbs.AccessLocalWrite); err != nil {
 		return nil, err
 	}
 	if err := w.activate(qkey, qkey); err != nil {

@@ -55,7 +55,7 @@ func (r *runner) play(ctx context.Context, c *Case, d *duet, res *Result) (err e
 
 // guestConnects starts our program, then the guest's as its client.
 func (r *runner) guestConnects(ctx context.Context, c *Case, d *duet) (string, error) {
-	p, err := r.start(ctx, c.Link, r.rxe, d.us...)
+	p, err := r.start(ctx, c, r.rxe, d.us...)
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +99,7 @@ func (r *runner) connectTo(ctx context.Context, c *Case, d *duet) (string, error
 		out, err := rig.Exec(ctx, r.guest, d.guest+" "+rig.Addr(r.guest))
 		return d.note(out), d.said("the guest's client", out, err)
 	}
-	p, err := r.start(ctx, c.Link, r.rxe, append(d.us, rig.Addr(r.guest))...)
+	p, err := r.start(ctx, c, r.rxe, append(d.us, rig.Addr(r.guest))...)
 	if err != nil {
 		return "", err
 	}

@@ -24,14 +24,17 @@ import (
 
 // config is what the flags say.
 type config struct {
-	smoke, list, keep, reference, serial, contest bool
-	run, suite, link, json, pcap                  string
-	seed                                          uint64
-	inside                                        string // set for the second start, inside the bridge's namespace
+	smoke, list, keep, reference, serial, contest, daemon bool
+	run, suite, link, json, pcap                          string
+	seed                                                  uint64
+	inside                                                string // set for the second start, inside the bridge's namespace
 }
 
 // smokeShare is how many cases the smoke form draws one of; see draw.
 const smokeShare = 10
+
+// smokeShareDaemon is that of the cases through a daemon, which are drawn besides.
+const smokeShareDaemon = 40
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == agentFlag {
@@ -42,6 +45,7 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", 0, "what the smoke form draws by (default: the commit)")
 	flag.StringVar(&c.suite, "suite", "", "only cases against the guest of this suite: bookworm or trixie")
 	flag.StringVar(&c.link, "link", "", "every case over this link of ours, whatever the table says: packet, udp or xdp")
+	flag.BoolVar(&c.daemon, "daemon", false, "every case with our side attached to an rxed, as a user without privilege")
 	flag.BoolVar(&c.serial, "serial", false, "one guest after the other, not both at the same time")
 	flag.StringVar(&c.run, "run", "", "only cases whose name matches this regular `expression`")
 	flag.BoolVar(&c.list, "list", false, "print the names of the cases")
@@ -73,11 +77,19 @@ func (c *config) cases() ([]Case, error) {
 		return nil, fmt.Errorf("-link %s: our side has the links %s, and none with -reference", c.link, strings.Join(links, ", "))
 	}
 	all := allCases(c.reference)
-	if c.smoke {
+	switch {
+	case c.daemon && c.reference:
+		return nil, errors.New("-daemon is about our side, and -reference has none")
+	case c.daemon && c.smoke:
 		all = draw(all, smokeShare, c.seed)
+	case c.smoke:
+		all = append(draw(all, smokeShare, c.seed), throughDaemon(draw(all, smokeShareDaemon, c.seed+1))...)
 	}
 	if c.link != "" {
 		all = over(c.link, all)
+	}
+	if c.daemon {
+		all = throughDaemon(all)
 	}
 	var out []Case
 	for _, k := range all {
@@ -230,12 +242,12 @@ func (c *config) binaries(ctx context.Context, dir string) error {
 	if c.reference {
 		return nil
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "rxe"), "github.com/gorxe/gorxe/cmd/rxe")
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir+"/", "github.com/gorxe/gorxe/cmd/rxe", "github.com/gorxe/gorxe/cmd/rxed")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build rxe (run this inside the repository): %w\n%s", err, out)
+		return fmt.Errorf("build rxe and rxed (run this inside the repository): %w\n%s", err, out)
 	}
-	return os.Chmod(filepath.Join(dir, "rxe"), 0o755)
+	return errors.Join(os.Chmod(filepath.Join(dir, "rxe"), 0o755), os.Chmod(filepath.Join(dir, "rxed"), 0o755))
 }
 
 func copyFile(to, from string) error {
@@ -267,7 +279,7 @@ func (c *config) runAll(ctx context.Context, rigs []*rig.Rig, cases []Case) (ok 
 	runners := map[string]*runner{}
 	for _, g := range rigs {
 		r, err := newRunner(ctx, &runner{
-			rig: g, ns: ourNamespace(g, hostNumbers[g.Suite]), ns2: ourNamespace(g, hostNumbers[g.Suite]+secondHost), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"),
+			rig: g, ns: ourNamespace(g, hostNumbers[g.Suite]), ns2: ourNamespace(g, hostNumbers[g.Suite]+secondHost), self: filepath.Join(c.inside, "interop"), rxe: filepath.Join(c.inside, "rxe"), rxed: filepath.Join(c.inside, "rxed"),
 			pcap: c.pcap, log: os.Stderr,
 		})
 		if err != nil {
@@ -302,6 +314,11 @@ func (c *config) runAll(ctx context.Context, rigs []*rig.Rig, cases []Case) (ok 
 			report.add(results[i])
 		}
 	}
+	for _, r := range runners {
+		if derr := r.stopDaemons(); derr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.ns, derr))
+		}
+	}
 	report.Seconds = time.Since(report.Started).Seconds()
 	report.summary(os.Stdout)
 	if c.json != "" {
@@ -309,5 +326,5 @@ func (c *config) runAll(ctx context.Context, rigs []*rig.Rig, cases []Case) (ok 
 			return false, err
 		}
 	}
-	return report.Failed == 0 && ctx.Err() == nil, ctx.Err()
+	return report.Failed == 0 && ctx.Err() == nil, errors.Join(err, ctx.Err())
 }

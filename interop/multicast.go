@@ -305,7 +305,7 @@ func (w *world) twoOfOurs() error {
 // listen is the other process of twoOfOurs: it attaches a queue pair to the
 // group, shows that by a TCP socket that listens, and checks what it gets.
 func listen(ctx context.Context, o *order) (note string, err error) {
-	us, err := openOurs(o.Case.Link, "")
+	us, err := openOurs(&o.Case)
 	if err != nil {
 		return "", err
 	}
@@ -371,7 +371,7 @@ func (r *runner) withListener(ctx context.Context, c *Case, res *Result) error {
 	if err != nil {
 		return err
 	}
-	p, err := r.startIn(ctx, r.ns2, c.Link, r.self, agentFlag, string(text))
+	p, err := r.startIn(ctx, r.ns2, c, r.self, agentFlag, string(text))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ type ours struct {
 	pd  *verbs.PD
 	cq  *verbs.CQ
 	ahs map[verbs.AV]*verbs.AH
+
+	attached bool // to a device of another process
 }
 
 type ourMR struct{ *verbs.MR }
@@ -45,13 +47,21 @@ func (q ourQP) listen(local, remote verbs.Endpoint, o verbs.ConnectOptions) erro
 	return q.Modify(&a, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
 }
 
-// openOurs opens a device on eth0, with rules for faults.
-func openOurs(link, faults string) (*ours, error) {
-	dev, err := gorxe.Open(gorxe.Config{Interface: "eth0", Link: link, Faults: faults, Seed: 1})
+// openOurs opens the device of a case on eth0, or attaches to the one that the
+// environment's daemon has there.
+func openOurs(c *Case) (*ours, error) {
+	cfg := gorxe.Config{Interface: "eth0", Link: c.Link, Faults: c.ourFaults(), Seed: 1}
+	if c.Daemon {
+		cfg = gorxe.Config{Interface: "eth0"}
+	}
+	dev, err := gorxe.Open(cfg)
 	if err != nil {
 		return nil, err
 	}
 	o, err := onDevice(dev)
+	if err == nil && o.attached != c.Daemon {
+		err = fmt.Errorf("attached is %v, not %v", o.attached, c.Daemon)
+	}
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -65,11 +75,25 @@ func onDevice(dev *verbs.Context) (*ours, error) {
 		return nil, err
 	}
 	cq, err := dev.CreateCQ(verbs.CQConfig{Depth: 2048})
-	return &ours{dev, pd, cq, map[verbs.AV]*verbs.AH{}}, err
+	if err != nil {
+		return nil, err
+	}
+	attr, err := dev.Device()
+	return &ours{dev: dev, pd: pd, cq: cq, ahs: map[verbs.AV]*verbs.AH{}, attached: attr.Daemon != ""}, err
 }
 
-func (o *ours) regMR(size int, a verbs.Access) (memory, error) {
-	m, err := o.pd.RegMR(make([]byte, size), a)
+// forPeers are the rights that an attached program can give to memory of the
+// device's alone.
+const forPeers = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessMWBind
+
+func (o *ours) regMR(size int, a verbs.Access) (memory, error) { return o.register(o.pd, size, a) }
+
+func (o *ours) register(pd *verbs.PD, size int, a verbs.Access) (memory, error) {
+	if o.attached && a&forPeers != 0 {
+		m, err := pd.AllocMR(size, a)
+		return ourMR{m}, err
+	}
+	m, err := pd.RegMR(make([]byte, size), a)
 	return ourMR{m}, err
 }
 
@@ -78,8 +102,7 @@ func (o *ours) regForeign(size int, a verbs.Access) (memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := pd.RegMR(make([]byte, size), a)
-	return ourMR{m}, err
+	return o.register(pd, size, a)
 }
 
 func (o *ours) useCQ(depth int) (err error) {

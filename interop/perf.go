@@ -34,7 +34,7 @@ func (r *runner) perf(ctx context.Context, c *Case, res *Result) error {
 	return r.play(ctx, c, &duet{
 		port:  r.port,
 		guest: fmt.Sprintf("ib_%s -x %d %s", tool, r.sgid[c.Family], common),
-		us:    append([]string{"perf", tool, "--dev", "eth0", "--link", c.Link, "-x", r.gid(c.Family)}, strings.Fields(common+" "+c.OurFlags)...),
+		us:    slices.Concat([]string{"perf", tool, "-x", r.gid(c.Family)}, r.device(c), strings.Fields(common+" "+c.OurFlags)),
 		check: func(who, out string, err error) error { return perfSaid(who, out, err, c) },
 		note:  headline,
 	}, res)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func (r *runner) pingpong(ctx context.Context, c *Case, res *Result) error {
 	if c.Kind == "srq" {
 		common += fmt.Sprintf(" -q %d", c.QPs)
 	}
-	us := append([]string{"pingpong", c.Kind, "--dev", "eth0", "--link", c.Link}, strings.Fields(common+" "+c.OurFlags)...)
+	us := slices.Concat([]string{"pingpong", c.Kind}, r.device(c), strings.Fields(common+" "+c.OurFlags))
 	if c.Role == Client && c.Family == 6 {
 		us = append(us, "-g", r.gid(6))
 	}

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"os/exec"
 	"time"
+
+	"github.com/gorxe/gorxe/control"
 )
 
 // nobody is the user whose processes have no privilege at all.
@@ -18,21 +21,27 @@ type process struct {
 	err  error
 }
 
-// start runs a program in our namespace: for link udp as nobody, without
-// capabilities or a way to get them, else as root.
-func (r *runner) start(ctx context.Context, link, program string, args ...string) (*process, error) {
-	return r.startIn(ctx, r.ns, link, program, args...)
+// unprivileged reports whether a case's program of ours has no privilege.
+func (c *Case) unprivileged() bool { return c.Link == linkUDP || c.Daemon }
+
+// start runs a program of a case in our namespace: over link udp, or attached to a
+// daemon, as nobody, without capabilities or a way to get them, else as root.
+func (r *runner) start(ctx context.Context, c *Case, program string, args ...string) (*process, error) {
+	return r.startIn(ctx, r.ns, c, program, args...)
 }
 
-func (r *runner) startIn(ctx context.Context, ns, link, program string, args ...string) (*process, error) {
+func (r *runner) startIn(ctx context.Context, ns string, c *Case, program string, args ...string) (*process, error) {
 	a := []string{"netns", "exec", ns}
-	if link == linkUDP {
+	if c.unprivileged() {
 		a = append(a, "setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups",
 			"--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
 	}
 	p := &process{cmd: exec.CommandContext(ctx, "ip", append(append(a, program), args...)...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.WaitDelay = "/", time.Second
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if c.Daemon {
+		p.cmd.Env = append(os.Environ(), control.SocketEnv+"="+r.socket(ns))
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type Report struct {
 
 // header and row print the table, a line for each case as it ends.
 func header(w io.Writer) {
-	fmt.Fprintf(w, "%-36s %-4s %-5s %-7s %-9s %-9s %-6s %7s  %s\n", "CASE", "IP", "MTU", "ROLE", "LINK", "GUEST", "RESULT", "SECONDS", "NOTE")
+	fmt.Fprintf(w, "%-36s %-4s %-5s %-7s %-11s %-9s %-6s %7s  %s\n", "CASE", "IP", "MTU", "ROLE", "LINK", "GUEST", "RESULT", "SECONDS", "NOTE")
 }
 
 func row(w io.Writer, r *Result) {
@@ -33,7 +33,7 @@ func row(w io.Writer, r *Result) {
 			note += " (" + r.Note + ")"
 		}
 	}
-	fmt.Fprintf(w, "%-36s IPv%d %-5d %-7s %-9s %-9s %-6s %7.1f  %s\n", c.What(), c.Family, c.MTU, c.Role, c.Link, c.Suite, verdict, r.Seconds, note)
+	fmt.Fprintf(w, "%-36s IPv%d %-5d %-7s %-11s %-9s %-6s %7.1f  %s\n", c.What(), c.Family, c.MTU, c.Role, c.over(), c.Suite, verdict, r.Seconds, note)
 }
 
 // add takes a result into the report.

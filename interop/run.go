@@ -42,18 +42,21 @@ type runner struct {
 	ns, ns2 string         // our side's namespace, and that of a second device
 	self    string         // this program, where any user can read it
 	rxe     string         // the tool
+	rxed    string         // the daemon; its folder is for the daemons' files
 	pcap    string         // folder for captures, or ""
 	sgid    map[int]int    // the guest's GID index, by family
 	ourGID6 int            // our GID index of IPv6
 	port    int            // of the last program
 	watch   *peer.Endpoint // for counters
-	guestIs string         // what it runs
+	daemons map[string]*daemon
+	guestIs string // what it runs
 	log     io.Writer
 }
 
 // newRunner finds out what it needs of the guest.
 func newRunner(ctx context.Context, r *runner) (*runner, error) {
 	r.guest, r.host, r.port, r.ourGID6 = guestNumbers[r.rig.Suite], hostNumbers[r.rig.Suite], 18515, 2
+	r.daemons = map[string]*daemon{}
 	if err := r.meet(ctx); err != nil {
 		return nil, err
 	}
@@ -248,6 +251,9 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 	if err != nil {
 		return err
 	}
+	if err := r.serve(ctx, c); err != nil {
+		return err
+	}
 	switch c.Group {
 	case groupPingpong:
 		err = r.pingpong(ctx, c, res)
@@ -259,6 +265,10 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 			run = r.withListener
 		}
 		err = run(ctx, c, res)
+	}
+	err = errors.Join(err, r.forgotten(ctx))
+	if err != nil && c.Daemon {
+		res.Printed += "---- rxed:\n" + r.daemonsSaid()
 	}
 	after, cerr := r.watch.Counters()
 	if cerr != nil {
@@ -317,7 +327,7 @@ func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
 			_, _ = rig.Exec(ctx, r.guest, netemDown)
 		}()
 	}
-	p, err := r.start(ctx, c.Link, r.self, agentFlag, string(text))
+	p, err := r.start(ctx, c, r.self, agentFlag, string(text))
 	if err != nil {
 		return err
 	}

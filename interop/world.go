@@ -54,12 +54,14 @@ type world struct {
 }
 
 // setUp registers the regions of both ends.
-func (w *world) setUp(size int) error {
+func (w *world) setUp(size int) error { return w.regions(size, verbs.AccessAll) }
+
+func (w *world) regions(size int, a verbs.Access) error {
 	for _, e := range []*end{w.req, w.rsp} {
 		if e == nil {
 			continue
 		}
-		m, err := e.side.regMR(size, verbs.AccessAll)
+		m, err := e.side.regMR(size, a)
 		if err != nil {
 			return fmt.Errorf("%s: region: %w", e.name, err)
 		}
