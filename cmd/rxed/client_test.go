@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -41,14 +42,21 @@ func attach(t *testing.T, p *place, device string) *user {
 func couple(t *testing.T, p *place, deviceA, deviceB string) (a, b *user) {
 	t.Helper()
 	a, b = attach(t, p, deviceA), attach(t, p, deviceB)
-	gids := func(u *user) verbs.GID {
-		g, err := u.dev.GIDs()
+	// Their IPv4 addresses: those of IPv6 are new when an interface was down.
+	addr4 := func(u *user) netip.Addr {
+		gids, err := u.dev.GIDs()
 		require.NoError(t, err)
-		return g[0].GID
+		for _, g := range gids {
+			if a := g.GID.Addr(); a.Is4() {
+				return a
+			}
+		}
+		t.Fatalf("no IPv4 address: %v", gids)
+		return netip.Addr{}
 	}
-	ea, err := a.qp.Endpoint(gids(b).Addr())
+	ea, err := a.qp.Endpoint(addr4(b))
 	require.NoError(t, err)
-	eb, err := b.qp.Endpoint(gids(a).Addr())
+	eb, err := b.qp.Endpoint(addr4(a))
 	require.NoError(t, err)
 	require.NoError(t, a.qp.Connect(ea, eb, verbs.ConnectOptions{}))
 	require.NoError(t, b.qp.Connect(eb, ea, verbs.ConnectOptions{}))

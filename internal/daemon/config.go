@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"io/fs"
-	"slices"
 
 	"github.com/gorxe/gorxe/control"
 	"github.com/gorxe/gorxe/control/admin"
@@ -127,12 +126,6 @@ func (d *Device) place() string {
 		s += " in " + d.Namespace
 	}
 	return s
-}
-
-// privileged reports whether a device may have packet or XDP sockets, which a
-// change of its interface may open again.
-func (c *Config) privileged() bool {
-	return slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Link != "udp" })
 }
 
 // maxima of a device, by which limits are checked.

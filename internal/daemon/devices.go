@@ -54,7 +54,7 @@ func openDevices(cfgs []Device, log *slog.Logger) (devs []*device, err error) {
 
 func openDevice(c Device, open []*device, log *slog.Logger) (*device, error) {
 	n, err := gorxe.OpenNIC(gorxe.Config{
-		Name: c.Name, Interface: c.Interface, Addr: c.Addr,
+		Name: c.Name, Interface: c.Interface, Addr: c.Addr, Namespace: c.Namespace,
 		Link: c.Link, Shards: c.Shards, Faults: c.Faults, Seed: c.Seed,
 		Serve: true, MaxSL: maxSL, Logger: log,
 	})
