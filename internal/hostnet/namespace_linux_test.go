@@ -92,6 +92,25 @@ func TestNamespaceEnds(t *testing.T) {
 	}
 }
 
+// TestNamespaceCloseWithin: Close may be called on the thread itself.
+func TestNamespaceCloseWithin(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns, err := hostnet.OpenNamespace("/proc/self/ns/net")
+	if errors.Is(err, hostnet.ErrNamespacePrivilege) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Do(func() error { ns.Close(); return nil }); err != nil {
+		t.Error(err)
+	}
+	ns.Close()
+	if err := ns.Do(func() error { return nil }); err != hostnet.ErrNamespaceClosed {
+		t.Error(err)
+	}
+}
+
 // TestNamespaceErrors: each says what to do.
 func TestNamespaceErrors(t *testing.T) {
 	h := testbed.NewHost(t)

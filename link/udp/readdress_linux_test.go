@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/internal/testbed"
@@ -90,11 +89,7 @@ func TestSetAddrsGroups(t *testing.T) {
 	require.True(t, isMember(t, p.B, group4))
 	flow(t, b, p.B.V4, p.A.V4, 0xc001)
 
-	p.B.Do(func() {
-		l, err := netlink.LinkByName(testbed.Iface)
-		require.NoError(t, err)
-		require.NoError(t, netlink.LinkDel(l))
-	})
+	p.B.Tool("ip", "link", "del", testbed.Iface)
 	serving, err := b.SetAddrs([]netip.Addr{p.B.V4})
 	require.ErrorContains(t, err, "no interface has the address")
 	require.Empty(t, serving)

@@ -40,7 +40,7 @@ func TestSetAddrs(t *testing.T) {
 	require.NotEqual(t, uint16(0xc005), port)
 	stay, err := s.ResolvePort(b, 0xc007)
 	require.NoError(t, err)
-	kept := s.pool(b, 0)
+	kept, left := s.pool(b, 0), s.pool(a, 0)
 	gone, same := &wire.Flow{Src: a, Dst: a, SrcPort: port}, &wire.Flow{Src: b, Dst: b, SrcPort: stay}
 
 	serving, err := s.SetAddrs([]netip.Addr{b})
@@ -55,12 +55,15 @@ func TestSetAddrs(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, a, refused.Src)
 
+	_, err = left.open(0xc006) // by who had found it before
+	require.ErrorContains(t, err, "is not an address of this link")
+
 	sys.Close(blocker)
 	serving, err = s.SetAddrs([]netip.Addr{a, b, netip.MustParseAddr("203.0.113.9")})
 	require.ErrorContains(t, err, "203.0.113.9")
 	require.Equal(t, []netip.Addr{a, b}, serving)
 	require.Same(t, kept, s.pool(b, 0))
-	again, err := s.ResolvePort(a, 0xc015) // another flow of the same socket
+	again, err := s.ResolvePort(a, 0xc025) // another flow of the same socket
 	require.NoError(t, err)
 	require.Equal(t, port, again)
 	n, err = s.Send([]*wire.Burst{burstOf(s, gone), burstOf(s, same)})
