@@ -21,8 +21,8 @@ import (
 // but the time it takes. Two requests must not use the same octets at once when
 // one of them writes there, as ever: here what arrived may be lost by that.
 //
-// Locks are taken in this order: of a queue (or CQ), of its track, bounce.mu or
-// shadowed.mu.
+// Locks are taken in this order: those of a queue pair or shared queue,
+// bounce.life, CQ.mu, a track's, then bounce.mu or shadowed.mu, for a moment each.
 
 // bounce is what a Context knows of shadowed regions and the queues that may
 // name them.
@@ -32,7 +32,6 @@ type bounce struct {
 	mu      sync.RWMutex
 	regions map[uint32]*shadowed // by L_Key
 	qps     map[uint32]*QP       // by number, not destroyed
-	closed  bool
 
 	// life is held while a queue pair is made or destroyed, so that the number
 	// of one that is destroyed is not another's before it has settled.
@@ -63,7 +62,7 @@ func (b *bounce) add(info *MRInfo, a Access) (*shadowed, error) {
 	r := &shadowed{iova: info.IOVA, size: uint64(len(info.Mem)), mem: info.Mem, shadow: info.Shadow}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r.gone = b.closed; b.regions == nil {
+	if b.regions == nil {
 		b.regions = make(map[uint32]*shadowed)
 	}
 	b.regions[info.LKey] = r
@@ -83,34 +82,12 @@ func (b *bounce) remove(lkey uint32, r *shadowed) {
 	r.mu.Unlock()
 }
 
-// close ends all copying for good: shadows go with the device.
-func (b *bounce) close() {
-	b.mu.Lock()
-	b.closed = true
-	all := make([]*shadowed, 0, len(b.regions))
-	for _, r := range b.regions {
-		all = append(all, r)
-	}
-	b.mu.Unlock()
-	for _, r := range all {
-		r.end(true)
-	}
-}
-
-// end forbids copies, and waits for those under way; or allows them again.
+// end forbids copies, and waits for those under way; or allows them again, when
+// the region could not be deregistered.
 func (r *shadowed) end(gone bool) {
 	r.mu.Lock()
 	r.gone = gone || r.shadow == nil // it was deregistered before
 	r.mu.Unlock()
-}
-
-// revive undoes end for a region that could not be deregistered.
-func (b *bounce) revive(r *shadowed) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if !b.closed {
-		r.end(false)
-	}
 }
 
 func (b *bounce) addQP(q *QP) {

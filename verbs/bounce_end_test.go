@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -112,47 +113,49 @@ func TestShadowSharedQueue(t *testing.T) {
 	require.Zero(t, used())
 }
 
-// When Deregister has returned nothing is copied any more, in either direction;
-// nor when Close has.
+// When Deregister has returned nothing is copied any more, in either direction,
+// through this region and what has its key next.
 func TestShadowDeregister(t *testing.T) {
-	for _, end := range []string{"Deregister", "Close"} {
-		s := shade(t, QPConfig{})
-		set(s.sh, 1)
-		set(s.shf, 1)
-		s.post(SendWR{ID: 1, Opcode: WRRead, Flags: SendSignaled, SGL: []SGE{s.sge(0, 1), s.farSGE(0, 1)}}, SendWR{ID: 2, Opcode: WRRead, Flags: SendSignaled, SGL: []SGE{s.sge(1, 1)}})
-		s.postRecv(RecvWR{ID: 3, SGL: []SGE{s.sge(2, 2), s.farSGE(2, 2)}})
-		s.f.err = errors.New("in use")
-		require.ErrorIs(t, s.mr.Deregister(), s.f.err)
-		s.f.err = nil
-		if s.finish(WCSuccess); end == "Close" {
-			require.NoError(t, s.pd.ctx.Close())
-		} else {
-			require.NoError(t, s.mr.Deregister())
-			require.Len(t, s.pd.ctx.bounce.regions, 1)
-			s.f.err = errors.New("gone")
-			require.ErrorIs(t, s.mr.Deregister(), s.f.err)
-			s.f.err = nil
-			// Its key may be another's.
-			again := make([]byte, 1000)
-			s.f.shadows = s.f.shadows[:0]
-			_, err := s.pd.RegMRIOVA(again, 5000, AccessLocalWrite)
-			require.NoError(t, err)
-			defer func() { require.Empty(t, changed(again)) }()
-		}
-		s.finish(WCSuccess)
-		s.arrive(s.take(s.f.rq), WC{Opcode: WCRecv, ByteLen: 3})
-		require.Equal(t, []uint64{1, 2, 3}, s.poll())
-		require.Empty(t, changed(s.mem), end)
-		if end == "Close" {
-			require.Empty(t, changed(s.far))
-			continue
-		}
-		require.Equal(t, []int{0, 2}, changed(s.far), "of the other region")
-		clear(s.sh)
-		set(s.mem, 1)
-		s.post(SendWR{Opcode: WRSend, SGL: []SGE{{Addr: 5000, Length: 3, LKey: 100}}})
-		require.Empty(t, changed(s.sh))
-	}
+	s := shade(t, QPConfig{})
+	set(s.sh, 1)
+	set(s.shf, 1)
+	s.post(SendWR{ID: 1, Opcode: WRRead, Flags: SendSignaled, SGL: []SGE{s.sge(0, 1), s.farSGE(0, 1)}}, SendWR{ID: 2, Opcode: WRRead, Flags: SendSignaled, SGL: []SGE{s.sge(1, 1)}})
+	s.postRecv(RecvWR{ID: 3, SGL: []SGE{s.sge(2, 2), s.farSGE(2, 2)}})
+	s.finish(WCSuccess)
+	require.NoError(t, s.mr.Deregister())
+	require.Len(t, s.pd.ctx.bounce.regions, 1)
+	s.f.err = errors.New("no such region")
+	require.ErrorIs(t, s.mr.Deregister(), s.f.err)
+	s.f.err = nil
+	again := make([]byte, 1000)
+	s.f.shadows = s.f.shadows[:0]
+	next, err := s.pd.RegMRIOVA(again, 5000, AccessLocalWrite)
+	require.NoError(t, err)
+	require.Equal(t, s.mr.LKey(), next.LKey())
+	set(s.f.shadows[0], 1)
+
+	s.finish(WCSuccess)
+	s.arrive(s.take(s.f.rq), WC{Opcode: WCRecv, ByteLen: 3})
+	require.Equal(t, []uint64{1, 2, 3}, s.poll())
+	require.Empty(t, changed(s.mem))
+	require.Empty(t, changed(again))
+	require.Equal(t, []int{0, 2}, changed(s.far), "of the region that is left")
+	require.NoError(t, next.Deregister())
+	clear(s.f.shadows[0])
+	set(again, 1)
+	s.post(SendWR{Opcode: WRSend, SGL: []SGE{{Addr: 5000, Length: 3, LKey: 100}}})
+	require.Empty(t, changed(s.f.shadows[0]))
+}
+
+// What has completed when the device is closed, and is polled later, has its data.
+func TestShadowClose(t *testing.T) {
+	s := shade(t, QPConfig{})
+	set(s.sh, 1)
+	s.postRecv(RecvWR{ID: 3, SGL: []SGE{s.sge(2, 2)}})
+	s.arrive(s.take(s.f.rq), WC{Opcode: WCRecv, ByteLen: 2})
+	require.NoError(t, s.pd.ctx.Close())
+	require.Equal(t, []uint64{3}, s.poll())
+	require.Equal(t, []int{2, 3}, changed(s.mem))
 }
 
 // It copies nothing from the time on that the device is told: the shadow may be
@@ -239,4 +242,42 @@ func TestShadowResetOfAnother(t *testing.T) {
 	require.Empty(t, changed(s.mem))
 	require.Equal(t, []uint64{1, 2}, s.poll())
 	require.Equal(t, []int{0, 1}, changed(s.mem))
+}
+
+// Once an object is destroyed its ring is not looked at any more: it may be memory
+// that is no longer there.
+func TestRingsGone(t *testing.T) {
+	f, q, cq := open(t, QPConfig{}, StateErr)
+	srq, err := q.pd.CreateSRQ(SRQConfig{})
+	require.NoError(t, err)
+	f.err = errors.New("in use")
+	require.ErrorIs(t, cq.Destroy(), f.err)
+	require.ErrorIs(t, q.Destroy(), f.err)
+	require.ErrorIs(t, srq.Destroy(), f.err)
+	f.err = nil
+	_, err = q.PostSend([]SendWR{{ID: 1, Opcode: WRSend}})
+	require.NoError(t, err)
+	wc := make([]WC, 2)
+	require.Equal(t, 1, cq.Poll(wc), "they are as they were")
+	require.NoError(t, q.Destroy())
+	require.NoError(t, srq.Destroy())
+	ring := cq.q
+	require.NoError(t, cq.Destroy())
+	f.wait = func(_ context.Context, q *CompQueue, _ bool) error {
+		require.NotSame(t, ring, q)
+		return ErrClosed
+	}
+
+	ring.ring, q.sq.ring, q.rq.ring, srq.rq.ring = Ring{}, Ring{}, Ring{}, Ring{}
+	require.Zero(t, cq.Poll(wc))
+	_, err = cq.Wait(context.Background(), wc)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = q.PostSend([]SendWR{{Opcode: WRSend}})
+	require.ErrorIs(t, err, ErrClosed)
+	for _, w := range [][]RecvWR{nil, {{}}} {
+		_, err = q.PostRecv(w)
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = srq.PostRecv(w)
+		require.ErrorIs(t, err, ErrClosed)
+	}
 }

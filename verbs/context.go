@@ -49,7 +49,6 @@ func (c *Context) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	c.bounce.close()
 	return c.p.Close()
 }
 
@@ -225,7 +224,7 @@ func (m *MR) Deregister() error {
 	}
 	r.end(true) // the shadow may go with the region
 	if err := m.pd.ctx.p.Destroy(KindMR, m.info.Handle); err != nil {
-		b.revive(r)
+		r.end(false)
 		return err
 	}
 	b.remove(m.info.LKey, r)
@@ -283,8 +282,8 @@ func (c *CQ) wait(ctx context.Context, wc []WC, solicited bool) (int, error) {
 		if n := c.Poll(wc); n > 0 {
 			return n, nil
 		}
-		q := c.ring()
-		if q.Overflown() {
+		q, lost := c.ring()
+		if lost {
 			return 0, errors.New("verbs: completion queue overflown: completions were lost; make it deeper or poll more often")
 		}
 		if err := c.ctx.p.WaitCQ(ctx, c.h, q, solicited); err != nil {
@@ -297,11 +296,12 @@ func (c *CQ) wait(ctx context.Context, wc []WC, solicited bool) (int, error) {
 	}
 }
 
-// ring returns the queue's ring, an empty one when it was destroyed.
-func (c *CQ) ring() *CompQueue {
+// ring returns the queue's ring, an empty one when it was destroyed, and whether
+// it has overflown.
+func (c *CQ) ring() (q *CompQueue, overflown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.q
+	return c.q, c.q.Overflown()
 }
 
 // Destroy frees the queue; no queue pair may use it any more. Completions that are

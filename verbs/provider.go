@@ -100,8 +100,8 @@ type MRInfo struct {
 	// Shadow is memory of the same length that the device uses in the place of
 	// Mem, which it cannot see; nil when it uses Mem. This package copies
 	// between the two for the program's own requests. Such a region gives no
-	// rights to peers, nor to windows. It is the provider's until it destroys
-	// the region or is closed: from the call on it is not touched.
+	// rights to peers, nor to windows. It may be copied from until the provider
+	// is asked to destroy the region, also when the device is closed.
 	Shadow []byte
 	IOVA   uint64
 	LKey   uint32

@@ -382,9 +382,9 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	if n > 0 {
 		q.rq.Publish()
 	}
-	flush := q.rq.flushing()
+	flush := n > 0 && q.rq.flushing() // there may be no ring of one that is destroyed
 	q.rqMu.Unlock()
-	if n > 0 && flush {
+	if flush {
 		q.pd.ctx.p.Doorbell(q.info.Handle)
 	}
 	return n, err
