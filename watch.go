@@ -104,6 +104,11 @@ func (w *watcher) run() {
 	again := time.NewTimer(tryAgain)
 	defer again.Stop()
 	for {
+		if len(w.now.missing) == 0 {
+			again.Stop()
+		} else {
+			again.Reset(tryAgain)
+		}
 		select {
 		case <-w.stop:
 			return
@@ -111,13 +116,9 @@ func (w *watcher) run() {
 			if !ok {
 				return
 			}
-			w.update()
 		case <-again.C:
-			if len(w.now.missing) > 0 {
-				w.update()
-			}
-			again.Reset(tryAgain)
 		}
+		w.update()
 	}
 }
 

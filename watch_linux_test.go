@@ -157,6 +157,50 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestOutage6: a stream over IPv6 survives as well, although the interface loses its
+// addresses as it goes down: when they are back, so are the source ports.
+func TestOutage6(t *testing.T) {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+		t.Run(link, func(t *testing.T) {
+			p := testbed.NewPair(t, 1500)
+			a := openIn(t, p.A, gorxe.Config{Link: link})
+			defer a.dev.Close()
+			b := openIn(t, p.B, gorxe.Config{Link: link})
+			defer b.dev.Close()
+			connect(t, a, b, p.A.V6, p.B.V6, verbs.DefaultConnectOptions())
+			s := startStream(t, a, b)
+			s.goesOn()
+			p.A.SetUp(false)
+			expect(t, a.dev, verbs.EventPortErr, verbs.EventGIDChange)
+			require.Equal(t, "fe80::ff:fe00:a 192.0.2.1 ::", table(a.dev))
+			time.Sleep(200 * time.Millisecond) // the length of the outage
+			p.A.SetUp(true)
+			expect(t, a.dev, verbs.EventPortActive)
+			s.goesOn()
+			s.stop()
+			eventually(t, a.dev, "fe80::ff:fe00:a 192.0.2.1 fd00:2::1")
+		})
+	}
+}
+
+// TestFollowVLAN: a device on a VLAN interface follows that, and what befalls the
+// one below it.
+func TestFollowVLAN(t *testing.T) {
+	p := testbed.NewPair(t, 4200)
+	a4, b4 := netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("198.51.100.2/24")
+	vlan := p.A.AddVLAN(7, a4)
+	p.B.AddVLAN(7, b4)
+	dev, err := gorxe.Open(gorxe.Config{Interface: vlan, Namespace: p.A.Name()})
+	require.NoError(t, err)
+	defer dev.Close()
+	p.A.Tool("ip", "link", "set", p.A.Iface, "mtu", "1500") // no VLAN is above its parent
+	require.Eventually(t, func() bool { return must(dev.Port()).ActiveMTU == 1024 }, patience, time.Millisecond)
+	p.A.SetUp(false)
+	expect(t, dev, verbs.EventPortErr)
+	p.A.SetUp(true)
+	expect(t, dev, verbs.EventPortActive)
+}
+
 // TestAddressGone: a connection whose own address is removed goes on if it comes
 // back in time, and otherwise ends as any that hears nothing.
 func TestAddressGone(t *testing.T) {

@@ -253,3 +253,12 @@ func TestRate(t *testing.T) {
 		require.Equal(t, want, w+" "+s, "%d Mbit/s", mbit)
 	}
 }
+
+// TestPresent: entries whose address has gone are not shown, and the others keep
+// their index.
+func TestPresent(t *testing.T) {
+	a, b := verbs.GIDOf(netip.MustParseAddr("192.0.2.1")), verbs.GIDOf(netip.MustParseAddr("192.0.2.2"))
+	got, err := present([]verbs.GIDEntry{{GID: a}, {Index: 1}, {Index: 2, GID: b}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []verbs.GIDEntry{{GID: a}, {Index: 2, GID: b}}, got)
+}

@@ -164,7 +164,7 @@ func (h *Host) describe(cfg gorxe.Config) (i Info, err error) {
 	if i.Port, err = d.Port(); err != nil {
 		return i, err
 	}
-	if i.GIDs, err = d.GIDs(); err != nil {
+	if i.GIDs, err = present(d.GIDs()); err != nil {
 		return i, err
 	}
 	k := slices.IndexFunc(h.Ifaces, func(f hostnet.Iface) bool { return f.Name == i.Port.NetDev })
@@ -296,3 +296,9 @@ func (i *Info) note(otherLinks []error) {
 
 // usable tells whether packets can leave from a GID.
 func (i *Info) usable(g verbs.GIDEntry) bool { return slices.Contains(i.Addrs, g.GID.Addr()) }
+
+// present leaves out the entries of a GID table whose address has gone, as the
+// tools of rdma-core do.
+func present(gids []verbs.GIDEntry, err error) ([]verbs.GIDEntry, error) {
+	return slices.DeleteFunc(gids, func(g verbs.GIDEntry) bool { return g.GID == verbs.GID{} }), err
+}
