@@ -172,6 +172,9 @@ func (n *NIC) destroyCQ(h verbs.Handle) error {
 	close(c.gone)
 	for i, s := range n.shards {
 		if c.feeders.Load()>>i&1 != 0 {
+			if c.word != nil { // a client's: its memory may go
+				s.forget(c)
+			}
 			s.wake() // a waiter may sleep there
 		}
 	}

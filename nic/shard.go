@@ -3,6 +3,7 @@ package nic
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -222,6 +223,16 @@ func (s *shard) tellFeeders(c *cq) {
 			x.kick()
 		}
 	}
+}
+
+// forget takes a completion queue off what the next step would look at: a call may
+// have put it there.
+func (s *shard) forget(c *cq) {
+	is := func(x *cq) bool { return x == c }
+	s.mu.Lock()
+	s.woken = slices.DeleteFunc(s.woken, is)
+	s.lost = slices.DeleteFunc(s.lost, is)
+	s.unlock()
 }
 
 // notify wakes those who wait for completions.

@@ -1,0 +1,52 @@
+package nic
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/link/mem"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// When a client's completion queue is destroyed nothing of the device looks at its
+// memory any more, though a call has just put completions there and no step has told
+// of them: the memory may be unmapped at once.
+func TestNoStepTouchesDestroyedQueue(t *testing.T) {
+	x, _ := pairWith(t, mem.Config{}, func(c *Config) { c.Manual = true })
+	c, err := x.nic.Attach(1, verbs.NewRingBytes(verbs.BellBlockLen))
+	require.NoError(t, err)
+	for _, depth := range []int{8, 1} { // with room, and overflown
+		ring := verbs.NewRingMem(depth)
+		cq, err := c.CreateCQ(verbs.CQConfig{Depth: depth}, ring)
+		require.NoError(t, err)
+		pd, err := x.nic.AllocPD()
+		require.NoError(t, err)
+		req := verbs.QPReq{PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle, Type: verbs.RC}
+		sqLen, rqLen, err := QPRingBytes(&req)
+		require.NoError(t, err)
+		rq := verbs.NewRingBytes(rqLen)
+		qp, _, err := c.CreateQP(req, verbs.NewRingBytes(sqLen), rq)
+		require.NoError(t, err)
+
+		queue, err := verbs.NewCompQueue(ring)
+		require.NoError(t, err)
+		queue.Arm(false)
+		binary.LittleEndian.PutUint32(rq, uint32(3*verbs.RecvUnits(4))) // three requests without entries
+		init := verbs.QPAttr{State: verbs.StateInit, Port: 1}
+		require.NoError(t, x.nic.ModifyQP(qp.Handle, &init, verbs.AttrState|verbs.AttrPort|verbs.AttrPKeyIndex|verbs.AttrAccess))
+		require.NoError(t, x.nic.ModifyQP(qp.Handle, &verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState))
+		require.False(t, queue.Empty(), "nothing was flushed")
+		require.NotEmpty(t, x.nic.shards[0].woken)
+
+		require.NoError(t, x.nic.Destroy(verbs.KindQP, qp.Handle))
+		require.NoError(t, x.nic.Destroy(verbs.KindCQ, cq.Handle))
+		require.Empty(t, x.nic.shards[0].woken)
+		require.Empty(t, x.nic.shards[0].lost)
+		x.nic.Step(0, 1)
+		require.Zero(t, queue.Notifications().Load(), "a step wrote into memory of a destroyed queue")
+		require.NoError(t, x.nic.Destroy(verbs.KindPD, pd))
+	}
+	require.NoError(t, c.Detach())
+}
