@@ -36,7 +36,8 @@ func (b *Bells) Ring(i uint32) {
 func (b *Bells) Rung() bool { return b.top.Load() != 0 }
 
 // Take clears bits and appends their numbers to dst, until that has most of them
-// (and up to 63 more). What it leaves stays rung.
+// (and up to 63 more). What it leaves stays rung. A word without a bit counts as
+// one, so that summaries that lie cost no more than bits.
 func (b *Bells) Take(dst []uint32, most int) []uint32 {
 	for top := b.top.Swap(0); top != 0; top &= top - 1 {
 		if len(dst) >= most {
@@ -44,14 +45,22 @@ func (b *Bells) Take(dst []uint32, most int) []uint32 {
 			return dst
 		}
 		m := uint32(bits.TrailingZeros64(top))
-		for mid := b.mid[m].Swap(0); mid != 0; mid &= mid - 1 {
+		mid := b.mid[m].Swap(0)
+		if mid == 0 {
+			most--
+		}
+		for ; mid != 0; mid &= mid - 1 {
 			if len(dst) >= most {
 				b.mid[m].Or(mid)
 				b.top.Or(top)
 				return dst
 			}
 			w := m*64 + uint32(bits.TrailingZeros64(mid))
-			for leaf := b.leaf[w].Swap(0); leaf != 0; leaf &= leaf - 1 {
+			leaf := b.leaf[w].Swap(0)
+			if leaf == 0 {
+				most--
+			}
+			for ; leaf != 0; leaf &= leaf - 1 {
 				dst = append(dst, w*64+uint32(bits.TrailingZeros64(leaf)))
 			}
 		}
