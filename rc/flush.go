@@ -46,10 +46,12 @@ func (q *QP) ackOnly() bool {
 }
 
 // flush completes every outstanding work request of both queues with a flush
-// error, oldest first, also those posted since. C10-41, C10-42.
+// error, oldest first, also those posted since. C10-41, C10-42. A program that goes
+// on posting meanwhile, more than its queue has room for, is served at its next
+// doorbell: it must not keep the device.
 func (q *QP) flush(now int64) {
 	r := &q.req
-	for r.head != r.tail || q.fetch(now) {
+	for n := len(r.wqes); n > 0 && (r.head != r.tail || q.fetch(now)); n-- {
 		q.finishSend(verbs.WCWRFlushErr, trace.FailFlushed)
 	}
 	q.counts[trace.FailFlushed] += q.resp.recv.Flush(q.ended)

@@ -168,10 +168,11 @@ func (q *QP) held(w *sqe, i int) bool {
 
 // current returns the send request that owns the PSN to be sent next and the
 // index of that PSN in it, or nil if nothing may be sent: nothing is posted,
-// or a rule holds it back. Local operations on the way to it run.
+// or a rule holds it back. Local operations on the way to it run, a queue full of
+// them at a time.
 func (q *QP) current(now int64) (w *sqe, i int) {
 	r := &q.req
-	for {
+	for range len(r.wqes) + 1 {
 		if r.cur == r.tail {
 			if q.attr.State == verbs.StateSQD || !q.fetch(now) {
 				return nil, 0
@@ -187,6 +188,7 @@ func (q *QP) current(now int64) (w *sqe, i int) {
 		}
 		q.runLocal(w)
 	}
+	return nil, 0
 }
 
 // runLocal carries out the local operation that cur is at. It is complete when

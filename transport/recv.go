@@ -70,9 +70,18 @@ func (r *Receiver) Fail(s verbs.WCStatus, why trace.Reason) {
 
 // Flush completes the held request, and the others of a queue of its own, with
 // a flush error; why is what ended the queue pair. Requests of a shared queue
-// are not the queue pair's. It returns how many there were.
+// are not the queue pair's. It returns how many there were. What is posted after
+// the call began waits for the next doorbell.
 func (r *Receiver) Flush(why trace.Reason) (n uint64) {
-	for r.Held || r.cfg.OwnRQ() != nil && r.Take() != trace.DropNoRecv {
+	if r.Held {
+		r.Fail(verbs.WCWRFlushErr, why)
+		n++
+	}
+	own := r.cfg.OwnRQ()
+	if own == nil {
+		return n
+	}
+	for left := own.Len(); left > 0 && r.Take() != trace.DropNoRecv; left-- {
 		r.Fail(verbs.WCWRFlushErr, why)
 		n++
 	}

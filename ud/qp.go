@@ -72,7 +72,7 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, _ *wire.Flow) 
 //gorxe:hot
 func (q *QP) Fill(now int64, b *wire.Burst) bool {
 	b.QPN, b.Kind = q.QPN(), wire.KindRequest
-	for {
+	for range q.Cfg.Cap.MaxSendWR { // what is too long does not fill the burst
 		w := q.Current(now)
 		if w == nil || !q.put(now, b, w) {
 			break
