@@ -22,7 +22,9 @@ func (q *QP) Inspect(now int64) transport.Inspection {
 		return i
 	}
 	i.NextPSN, i.UnackedPSN, i.HighestPSN = r.next.Uint32(), r.una.Uint32(), r.high.Uint32()
-	i.InFlight, i.Window = max(0, r.next.Diff(r.una)), q.window(now)
+	if i.Window = q.window(now); q.attr.State != verbs.StateErr {
+		i.InFlight = max(0, r.next.Diff(r.una))
+	}
 	i.Posted = !r.broken && q.cfg.SQ.Pending()
 	i.RetriesLeft, i.RNRRetriesLeft, i.RNRWait = r.retries, r.rnrLeft, r.rnrWait
 	i.RTT, i.Stall = r.rtt.most, r.stall.why

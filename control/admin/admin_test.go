@@ -39,6 +39,7 @@ func (f *fake) Info() (DeviceInfo, error) { return DeviceInfo{Name: f.Name()}, f
 func (f *fake) Counters() (map[string]uint64, error) {
 	return map[string]uint64{"sent_pkts": 1<<64 - 1}, f.err
 }
+
 func (f *fake) DescribeCounter(name string) CounterInfo { return CounterInfo{Text: "about " + name} }
 func (f *fake) QPs() ([]QP, error)                      { return nil, f.err }
 func (f *fake) QP(n uint32) (QPDetail, error) {
@@ -171,7 +172,7 @@ func TestGarbage(t *testing.T) {
 	for request, want := range map[string]int{
 		"hello\r\n\r\n": 400,
 		"GET /v1 HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 64<<10) + "\r\n\r\n": 431,
-		"GET /v1/../../etc HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":             404,
+		"GET /v1/../../etc HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":            404,
 		"PUT /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n":                     400,
 	} {
 		status, body, _ := raw(t, path, request)

@@ -160,12 +160,12 @@ func WriteTrace(w io.Writer, events []admin.Event, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for i := range events {
 		e := &events[i]
-		what := e.Text
+		what, psn := e.Text, fmt.Sprintf("PSN %d", e.PSN)
 		if e.State != "" {
-			what = "now in state " + e.State
+			what, psn = "now in state "+e.State, "-"
 		}
 		dir := map[string]string{"tx": ">", "rx": "<"}[e.Dir]
-		fmt.Fprintf(t, "%s ago\t%#06x\t%s\t%s\tPSN %d\t%s\t%s\n", short(int64(now.Sub(e.Time))), e.QPN, cmp.Or(dir, "-"), cmp.Or(e.Opcode, "-"), e.PSN, e.Reason, what)
+		fmt.Fprintf(t, "%s ago\t%#06x\t%s\t%s\t%s\t%s\t%s\n", short(int64(now.Sub(e.Time))), e.QPN, cmp.Or(dir, "-"), cmp.Or(e.Opcode, "-"), psn, e.Reason, what)
 	}
 	if len(events) == 0 {
 		_, err := fmt.Fprintln(w, "the recorder holds nothing of it: there were no losses, errors or changes of state of late")

@@ -45,7 +45,7 @@ func Pair(t testing.TB, faults string, change func(*inspect.Config)) (a, b *Side
 		}
 		s := &Side{Addr: netip.MustParseAddr(addr)}
 		s.NIC, err = nic.Open(nic.Config{
-			Name: name, Links: new(tap.Live).WrapAll(links, name), NetDev: "mem", Seed: 1,
+			Name: name, Links: new(tap.Live).WrapAll(links, name), NetDev: "mem", Seed: uint64(s.Addr.As4()[3]),
 			GIDs: []verbs.GIDEntry{{GID: verbs.GIDOf(s.Addr), Type: "RoCE v2", Interface: "mem"}},
 		})
 		check(t, err)
