@@ -18,7 +18,10 @@ import (
 const (
 	exitStopped = 0 // as it was told
 	exitFailed  = 1 // a device or socket could not be had, or failed
-	exitUsage   = 2 // the command line or the configuration is wrong
+	// exitUsage: the command line or the configuration is wrong, EX_CONFIG of
+	// sysexits(3). It is not 2, with which Go ends a program that panicked, or that
+	// a watchdog aborted: those are worth a restart.
+	exitUsage = 78
 	// A second signal ends the daemon at once, with 128 and its number.
 )
 
@@ -81,7 +84,7 @@ attached. SIGTERM and SIGINT tell programs that their devices are gone, and end 
 daemon; a second one ends it at once.
 
 The exit status is 0 when it was told to stop, 1 when a device or socket could not be
-had or failed, 2 when the command line or the configuration is wrong, and 128 and the
+had or failed, 78 when the command line or the configuration is wrong, and 128 and the
 number of the signal that came second.`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true, // run prints them

@@ -32,7 +32,7 @@ type device struct {
 func openDevices(cfgs []Device, log *slog.Logger) (devs []*device, err error) {
 	var errs []error
 	for _, c := range cfgs {
-		d, err := openDevice(c, devs, log.With("device", c.Name))
+		d, err := openDevice(c, devs, log)
 		switch {
 		case err == nil:
 			devs = append(devs, d)
@@ -65,6 +65,7 @@ func openDevice(c Device, open []*device, log *slog.Logger) (*device, error) {
 		}
 		return nil, err
 	}
+	log = log.With("device", c.Name) // the device says that by itself
 	d := &device{NIC: n, cfg: c, log: log}
 	a, err := n.QueryDevice()
 	if err == nil {
