@@ -126,9 +126,9 @@ func (s *Server) give(c *client, back usage) {
 // limitError is called with s.mu held.
 func (s *Server) limitError(c *client, r resource, want, limit int64, whose string) error {
 	i := resourceInfo[r]
-	key := i.key
+	key := "total." + i.key
 	if whose == "a client" {
-		key = "per_client." + key
+		key = "per_client." + i.key
 	}
 	return fmt.Errorf("%w: %d more %s on %s: %s may have %d (%s in rxed's configuration), and %s; %s",
 		verbs.ErrLimit, want, i.plural, s.name, whose, limit, key, s.holders(c, r), i.advice)

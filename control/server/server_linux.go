@@ -197,7 +197,7 @@ func (s *Server) admit(uid, gid uint32, pid int32) error {
 		return fmt.Errorf("%w: user %d (process %d) may not use %s: the daemon's configuration allows users %v and groups %v", control.ErrDenied, uid, pid, s.name, a.UIDs, a.GIDs)
 	}
 	if len(s.clients) >= s.device.Clients {
-		return fmt.Errorf("%w: %d clients of %s (clients in rxed's configuration); end some", verbs.ErrLimit, s.device.Clients, s.name)
+		return fmt.Errorf("%w: %d clients of %s (total.clients in rxed's configuration); end some", verbs.ErrLimit, s.device.Clients, s.name)
 	}
 	return nil
 }
