@@ -62,7 +62,7 @@ func (l *Live) WrapAll(ls []link.Link, name string) []link.Link {
 			Verdict(i, seg int, r trace.Reason)
 		})
 		k.scribe.init(inner, k.info, i, l.write)
-		k.scribe.trusts = true
+		k.scribe.trusts, k.scribe.full = true, l.full
 		l.links = append(l.links, k)
 		l.names = append(l.names, shardName(ls, i, name))
 		out[i] = k
@@ -100,6 +100,24 @@ func (l *Live) write(r *record) {
 			s.put(r)
 		}
 	}
+}
+
+// full reports whether no capture has room for a packet. It then counts as
+// dropped by all that are not complete.
+func (l *Live) full(iface, octets int) bool {
+	all := l.sinks.Load()
+	if all == nil {
+		return true
+	}
+	for _, s := range *all {
+		if s.room(octets) {
+			return false
+		}
+	}
+	for _, s := range *all {
+		s.drop(iface)
+	}
+	return true
 }
 
 // add begins to write to a sink.

@@ -15,6 +15,9 @@ type scribe struct {
 	id    int
 	info  link.Info
 	write func(*record)
+	// full, if set, reports whether nobody has room for a packet of so many
+	// octets, which it then counts: it need not be made.
+	full func(iface, octets int) bool
 	// trusts has it take the NIC's verdict on the ICRC of a packet, when there
 	// is one, instead of looking itself.
 	trusts bool
@@ -85,6 +88,9 @@ func (s *scribe) sent(at time.Time, bs []*wire.Burst, n int) {
 // writeSent writes segment seg of burst i.
 func (s *scribe) writeSent(at time.Time, b *wire.Burst, i, seg int) {
 	f := b.Flow
+	if s.full != nil && s.full(s.id, b.Segs[seg].Len) {
+		return
+	}
 	s.frame = s.frame[:0]
 	d := wire.Datagram{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, TOS: f.TOS, TTL: f.TTL, Payload: b.AppendSegment(s.frame, seg)}
 	s.frame = d.Payload
@@ -115,6 +121,9 @@ func (s *scribe) flush() {
 }
 
 func (s *scribe) writeReceived(r *received, seg int) {
+	if s.full != nil && s.full(s.id, len(r.Segment(seg))) {
+		return
+	}
 	v := s.verdicts[r.first+seg]
 	icrc := v
 	if v == untold || !s.trusts {

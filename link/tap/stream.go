@@ -144,7 +144,7 @@ func (s *sink) put(r *record) {
 	defer s.mu.Unlock()
 	most := min(len(r.frame), s.o.SnapLen) + len(r.comment) + 64 // of a block
 	switch {
-	case s.o.Count > 0 && s.frames == s.o.Count:
+	case s.reached():
 		return
 	case len(s.buf)+most > s.o.Room:
 		s.stats[r.iface].Dropped++
@@ -162,6 +162,25 @@ func (s *sink) put(r *record) {
 	}
 }
 
+// room reports whether there is room for a packet of so many octets.
+func (s *sink) room(octets int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.reached() && len(s.buf)+min(octets, s.o.SnapLen) <= s.o.Room
+}
+
+// drop counts a packet that was not even made.
+func (s *sink) drop(iface int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.reached() {
+		s.stats[iface].Dropped++
+	}
+}
+
+// reached reports whether there are as many frames as were asked for.
+func (s *sink) reached() bool { return s.o.Count > 0 && s.frames == s.o.Count }
+
 // take returns what is there; it is the caller's until the next call.
 func (s *sink) take() []byte {
 	s.mu.Lock()
@@ -174,5 +193,5 @@ func (s *sink) take() []byte {
 func (s *sink) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.o.Count > 0 && s.frames == s.o.Count && len(s.buf) == 0
+	return s.reached() && len(s.buf) == 0
 }
