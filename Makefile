@@ -78,18 +78,28 @@ sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (S
 	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0) $(SIM)
 
 .PHONY: soak
-soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case
+soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case, chaos
 	$(MAKE) sim SEEDS=400 LEAST=1000
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) interop
+	$(MAKE) interop-daemon
+	$(MAKE) chaos CHAOS='-for 10m'
 
 .PHONY: interop
 interop: ## every case against the kernel's Soft-RoCE and perftest in two emulated guests; needs root; INTEROP='-run RE' for some
 	$(GO) run ./interop -json out/interop.json $(INTEROP)
 
 .PHONY: interop-smoke
-interop-smoke: ## a tenth of those, of each kind, drawn by the commit (INTEROP='-seed N'): what CI runs
+interop-smoke: ## a tenth of those, and some of each kind through a daemon, drawn by the commit (INTEROP='-seed N'): what CI runs
 	$(GO) run ./interop -smoke -json out/interop-smoke.json $(INTEROP)
+
+.PHONY: interop-daemon
+interop-daemon: ## every case of interop with our side attached to an rxed, as a user without privilege; needs root
+	$(GO) run ./interop -daemon -json out/interop-daemon.json $(INTEROP)
+
+.PHONY: chaos
+chaos: ## two rxed, 16 programs of which one is killed every second, every octet compared, nothing left; needs root; CHAOS='-for 10m -seed N'
+	$(GO) run ./internal/chaos $(CHAOS)
 
 .PHONY: fmt
 fmt: ## whether gofumpt would change anything

@@ -89,6 +89,7 @@ var house = map[string]rule{
 	"cmd/rxe":        {imports: []string{"*"}},
 	"cmd/rxed":       {imports: []string{"*"}},
 	"bench":          {imports: []string{"*"}},
+	"internal/chaos": {imports: []string{"*"}},
 	"examples/embed": {imports: []string{".", "verbs"}},
 	"interop":        {imports: []string{"*"}},
 	"interop/peer":   {imports: []string{"*"}},
