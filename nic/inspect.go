@@ -68,13 +68,12 @@ func (n *NIC) QPs() ([]QPInfo, error) {
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
-	var out []QPInfo
+	out := make([]QPInfo, 0, n.CountQPs()+inspectBatch) // not while a shard waits
 	for _, s := range n.shards {
 		now := n.cfg.Clock()
 		s.each(func(q *qp) {
-			var i QPInfo
-			q.inspect(&i, now)
-			out = append(out, i)
+			out = append(out, QPInfo{})
+			q.inspect(&out[len(out)-1], now)
 		})
 	}
 	return out, nil
@@ -223,5 +222,11 @@ func (q *qp) countStall(now int64) {
 }
 
 func serviceOf(c bth.Class) verbs.QPType {
-	return map[bth.Class]verbs.QPType{bth.RC: verbs.RC, bth.UC: verbs.UC, bth.UD: verbs.UD}[c]
+	switch c {
+	case bth.RC:
+		return verbs.RC
+	case bth.UC:
+		return verbs.UC
+	}
+	return verbs.UD
 }

@@ -329,3 +329,25 @@ func TestCounterNames(t *testing.T) {
 	require.Equal(t, "packets", DescribeCounter("fault_tx_drop").Unit)
 	require.True(t, strings.HasPrefix(DescribeCounter("what_is_this").Text, "a counter"))
 }
+
+// BenchmarkLook is a look at 4096 queue pairs; what counts is how long it keeps
+// the shard at a time.
+func BenchmarkLook(b *testing.B) {
+	a, _ := pair(b, 1)
+	const qps = 4096
+	for range qps {
+		_, err := a.pd.CreateQP(verbs.QPConfig{SendCQ: a.cq, RecvCQ: a.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		require.NoError(b, err)
+	}
+	for name, look := range map[string]func() error{
+		"qps":      func() error { _, err := a.nic.QPs(); return err },
+		"counters": func() error { _, err := a.nic.Counters(); return err },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, look())
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(qps/inspectBatch), "ns/hold")
+		})
+	}
+}
