@@ -136,16 +136,11 @@ func openIn(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 }
 
 func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
-	p, err := newPlace(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("gorxe: %w", err)
-	}
-	p.ns = w.ns
 	rules, err := fault.Parse(cfg.Faults)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: faults: %w", err)
 	}
-	links, missing, err := o.links(cfg, p)
+	p, links, missing, err := openPlace(cfg, o, w.ns)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
@@ -181,6 +176,25 @@ func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
 	return n, nil
+}
+
+// openPlace finds the place of a device and opens its links. An interface may lose
+// an address between the two; then both are done again.
+func openPlace(cfg *Config, o opener, ns *hostnet.Namespace) (p *place, links []link.Link, missing []string, err error) {
+	const tries = 10
+	for range tries {
+		if p, err = newPlace(cfg); err != nil {
+			return nil, nil, nil, err
+		}
+		p.ns = ns
+		if links, missing, err = o.links(cfg, p); err == nil || !p.whole {
+			break
+		}
+		if now, nerr := hostnet.Interface(p.ifc.Name); nerr != nil || slices.Equal(now.Addrs, p.ifc.Addrs) {
+			break
+		}
+	}
+	return p, links, missing, err
 }
 
 // maxSL is the highest service level that this program may send with: SO_PRIORITY

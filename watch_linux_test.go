@@ -4,8 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,14 @@ import (
 )
 
 const patience = 10 * time.Second
+
+// requireLink skips the test where a link cannot be had.
+func requireLink(t *testing.T, h *testbed.Host, link string) {
+	t.Helper()
+	if link == gorxe.LinkXDP {
+		requireXDP(t, h)
+	}
+}
 
 // expect waits for events, in whatever order.
 func expect(t *testing.T, dev *verbs.Context, types ...verbs.EventType) {
@@ -82,18 +92,28 @@ func from(t *testing.T, e *end, a netip.Addr) verbs.Endpoint {
 	return verbs.Endpoint{}
 }
 
+// patient is for connections that outlive an outage: two seconds, of which one may
+// pass after it, since the kernel asks for a neighbour again after a second
+// where the first question was lost as the link came up.
+func patient() verbs.ConnectOptions {
+	o := verbs.DefaultConnectOptions()
+	o.Timeout, o.RetryCnt = 16, 7 // 268 ms
+	return o
+}
+
 // TestFollow: while a stream runs, addresses come and go, the MTU changes, and the
 // interface goes down for a fifth of a second. The stream goes on, indexes do
 // not move, and events tell.
 func TestFollow(t *testing.T) {
-	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 4200)
+			requireLink(t, p.A, link)
 			a := openIn(t, p.A, gorxe.Config{Link: link})
 			defer a.dev.Close()
 			b := openIn(t, p.B, gorxe.Config{Link: link})
 			defer b.dev.Close()
-			small := verbs.DefaultConnectOptions()
+			small := patient()
 			small.PathMTU = 1024
 			connect(t, a, b, p.A.V4, p.B.V4, small)
 			s := startStream(t, a, b)
@@ -160,14 +180,15 @@ func TestFollow(t *testing.T) {
 // TestOutage6: a stream over IPv6 survives as well, although the interface loses its
 // addresses as it goes down: when they are back, so are the source ports.
 func TestOutage6(t *testing.T) {
-	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 1500)
+			requireLink(t, p.A, link)
 			a := openIn(t, p.A, gorxe.Config{Link: link})
 			defer a.dev.Close()
 			b := openIn(t, p.B, gorxe.Config{Link: link})
 			defer b.dev.Close()
-			connect(t, a, b, p.A.V6, p.B.V6, verbs.DefaultConnectOptions())
+			connect(t, a, b, p.A.V6, p.B.V6, patient())
 			s := startStream(t, a, b)
 			s.goesOn()
 			p.A.SetUp(false)
@@ -204,17 +225,17 @@ func TestFollowVLAN(t *testing.T) {
 // TestAddressGone: a connection whose own address is removed goes on if it comes
 // back in time, and otherwise ends as any that hears nothing.
 func TestAddressGone(t *testing.T) {
-	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 1500)
+			requireLink(t, p.A, link)
 			extra := netip.MustParseAddr("192.0.2.77")
 			p.A.AddAddr(netip.PrefixFrom(extra, 24))
 			a := openIn(t, p.A, gorxe.Config{Link: link})
 			defer a.dev.Close()
 			b := openIn(t, p.B, gorxe.Config{Link: link})
 			defer b.dev.Close()
-			o := verbs.DefaultConnectOptions()
-			o.Timeout, o.RetryCnt = 16, 7 // 268 ms, two seconds
+			o := patient()
 			la, lb := from(t, a, extra), from(t, b, p.B.V4)
 			require.NoError(t, a.qp.Connect(la, lb, o))
 			require.NoError(t, b.qp.Connect(lb, la, o))
@@ -297,9 +318,10 @@ const ipFreebind = 15 // IP_FREEBIND; ip(7)
 // TestPortTaken: an address whose port somebody has is not used, which is said,
 // until the port is free.
 func TestPortTaken(t *testing.T) {
-	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 1500)
+			requireLink(t, p.A, link)
 			a := openIn(t, p.A, gorxe.Config{Link: link})
 			defer a.dev.Close()
 			extra := netip.MustParseAddr("192.0.2.77")
@@ -326,12 +348,34 @@ func TestPortTaken(t *testing.T) {
 	}
 }
 
+// TestTentative: an IPv6 address is used as soon as the kernel has found that nobody
+// else has it.
+func TestTentative(t *testing.T) {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+		t.Run(link, func(t *testing.T) {
+			p := testbed.NewPair(t, 1500)
+			a := openIn(t, p.A, gorxe.Config{Link: link})
+			defer a.dev.Close()
+			p.A.Do(func() {
+				require.NoError(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+testbed.Iface+"/accept_dad", []byte("1"), 0))
+			})
+			p.A.Tool("ip", "addr", "add", "fd00:2::9/64", "dev", testbed.Iface)
+			eventually(t, a.dev, "fe80::ff:fe00:a 192.0.2.1 fd00:2::1 fd00:2::9")
+			missing := func() string { return strings.Join(must(a.dev.Device()).Missing, "\n") }
+			require.Contains(t, missing(), "IPv6 is still checking it for duplicates")
+			require.Eventually(t, func() bool { return !strings.Contains(missing(), "fd00:2::9") }, patience, 10*time.Millisecond)
+			require.NoError(t, a.qp.Connect(from(t, a, netip.MustParseAddr("fd00:2::9")), verbs.Endpoint{QPN: 0x1000, GID: verbs.GIDOf(p.B.V6)}, verbs.DefaultConnectOptions()))
+		})
+	}
+}
+
 // TestNamespace: devices in named namespaces, opened and used from threads that
 // are not in them.
 func TestNamespace(t *testing.T) {
-	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
+	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket, gorxe.LinkXDP} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 4200)
+			requireLink(t, p.A, link)
 			open := func(h *testbed.Host) *end {
 				dev, err := gorxe.Open(gorxe.Config{Interface: h.Iface, Namespace: h.Name(), Link: link})
 				require.NoError(t, err)
@@ -362,4 +406,40 @@ func TestNamespace(t *testing.T) {
 	dev, err := gorxe.Probe(gorxe.Config{Addr: "127.0.0.1", Namespace: h.Name()})
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
+}
+
+// TestCloseBesideChanges: a device closes while its interface changes, and leaves
+// nothing behind.
+func TestCloseBesideChanges(t *testing.T) {
+	p := testbed.NewPair(t, 1500)
+	ns := p.A.Name()
+	stop, done := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	end := func() { once.Do(func() { close(stop) }); <-done }
+	defer end()
+	go func() {
+		defer close(done)
+		extra := netip.MustParsePrefix("192.0.2.77/24")
+		for { // not by a program: what is forked has all sockets until it runs
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			p.A.AddAddr(extra)
+			p.A.DelAddr(extra)
+		}
+	}()
+	opened := 0
+	for i := range 12 {
+		dev, err := gorxe.Open(gorxe.Config{Interface: testbed.Iface, Namespace: ns, Link: [...]string{gorxe.LinkUDP, gorxe.LinkPacket}[i%2], Shards: 1 + i%3})
+		if err != nil { // it goes and comes faster than anything can be opened
+			require.ErrorContains(t, err, "192.0.2.77")
+			continue
+		}
+		opened++
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond) // at another point of the changes each time
+		require.NoError(t, dev.Close())
+	}
+	require.Positive(t, opened)
 }

@@ -29,6 +29,14 @@ type Monitor struct {
 // Watch watches the interface called name in the calling thread's network
 // namespace, from whatever thread the Monitor is used later.
 func Watch(name string) (*Monitor, error) {
+	m, err := subscribe(name)
+	if err == nil {
+		go m.run()
+	}
+	return m, err
+}
+
+func subscribe(name string) (*Monitor, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return nil, fmt.Errorf("hostnet: watch %s: subscribe to netlink: %w", name, err)
@@ -37,7 +45,6 @@ func Watch(name string) (*Monitor, error) {
 	if l, err := netlink.LinkByName(name); err == nil { // once subscribed, so that nothing is missed
 		m.index = l.Attrs().Index
 	}
-	go m.run()
 	return m, nil
 }
 

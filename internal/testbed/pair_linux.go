@@ -216,6 +216,16 @@ func (h *Host) AddAddr(p netip.Prefix) {
 	h.Do(func() { h.must("set an address", addAddr(h.link(h.Iface), p)) })
 }
 
+// DelAddr takes an address away from the host's interface.
+func (h *Host) DelAddr(p netip.Prefix) {
+	h.t.Helper()
+	h.Do(func() {
+		h.must("remove an address", netlink.AddrDel(h.link(h.Iface), &netlink.Addr{IPNet: &net.IPNet{
+			IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
+		}}))
+	})
+}
+
 // SetUp raises the host's interface or takes it down. Taking it down removes
 // its IPv6 addresses; raising it puts the pair's own back.
 func (h *Host) SetUp(up bool) {

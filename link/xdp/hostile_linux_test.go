@@ -234,6 +234,11 @@ func TestDownAndUp(t *testing.T) {
 					t.Errorf("Wait while down: %v", err)
 				}
 				p.B.SetUp(true)
+				for end := time.Now().Add(linktest.Patience); b.xdp().tx.x.Tx.Pending() > 0; { // receiving sends them, too
+					if _, err := b.Recv(make([]wire.Datagram, 1)); err != nil || time.Now().After(end) {
+						t.Fatalf("what waited is not sent after the return: %v", err)
+					}
+				}
 				marker := burst(b, flow(t, b, testbed.B4, testbed.A4), 0x13, 1, 1024)
 				for end := time.Now().Add(linktest.Patience); ; {
 					if _, err := b.Send([]*wire.Burst{marker}); err == nil && drained(t, a, 0x13) {

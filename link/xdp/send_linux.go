@@ -54,8 +54,12 @@ func newSender(d *device, x *sys.XSK, base int, stack *udptx.Sender) *sender {
 //gorxe:hot
 func (s *sender) send(bs []*wire.Burst) (segs int, err error) {
 	s.full.Store(false)
-	if s.down != 0 && s.x.Tx.Pending() > 0 {
+	switch {
+	case s.down == 0:
+	case s.x.Tx.Pending() > 0:
 		s.kick()
+	default: // retry has sent what waited
+		s.down = 0
 	}
 	s.reap() // so that the slots used last are used next: they are in the cache
 	for len(bs) > 0 {
