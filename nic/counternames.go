@@ -32,6 +32,7 @@ var counterNames = []CounterInfo{
 
 	{"duplicate_request", "packets", "queue pair", "request packets that came again"},
 	{"out_of_sequence", "packets", "queue pair", "packets that came beyond a gap"},
+	{"out_of_seq_request", "times", "queue pair", "gaps: the first packet that came beyond each"},
 	{"packet_seq_err", "NAKs", "queue pair", "sequence NAKs received: the peer missed a packet"},
 	{"rcvd_seq_err", "NAKs", "queue pair", "the same as packet_seq_err, by its name in rxe"},
 	{"implied_nak_seq_err", "times", "queue pair", "times that an answer passed an unanswered READ or atomic, so its response was lost"},
@@ -43,7 +44,8 @@ var counterNames = []CounterInfo{
 	{"send_rnr_err", "NAKs", "queue pair", "RNR NAKs sent: there was no receive request"},
 	{"retry_rnr_exceeded_err", "requests", "queue pair", "send requests that failed after all RNR retries"},
 	{"out_of_buffer", "messages", "queue pair", "messages that found no receive request, RNR NAKs included"},
-	{"ack_deffered", "ACKs", "queue pair", "ACKs that a later one made unnecessary"},
+	{"ack_deferred", "ACKs", "queue pair", "ACKs that a later one made unnecessary"},
+	{"ack_deffered", "ACKs", "queue pair", "the same as ack_deferred, by its name in rxe of old"},
 	{"rdma_sends", "messages", "queue pair", "SEND messages begun"},
 	{"rdma_recvs", "messages", "queue pair", "messages received into receive requests"},
 	{"completed", "requests", "queue pair", "send requests that ended well"},

@@ -33,7 +33,8 @@ func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 // occurred, under its own.
 //
 //	duplicate_request       request packets received again (rxe, mlx5)
-//	out_of_sequence         request packets beyond a gap (mlx5; rxe counts the first of each gap)
+//	out_of_sequence         request packets beyond a gap (mlx5)
+//	out_of_seq_request      gaps: the first packet beyond each (rxe)
 //	out_of_buffer           messages that found no receive request (mlx5)
 //	rcvd_rnr_err            RNR NAKs received (rxe); rnr_nak_retry_err in mlx5
 //	send_rnr_err            RNR NAKs sent (rxe)
@@ -41,7 +42,8 @@ func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 //	implied_nak_seq_err     responses that passed an unanswered READ or atomic (mlx5)
 //	local_ack_timeout_err   retransmit timers that fired (mlx5)
 //	completer_retry_err     times the requester went back: timeout, NAK, implied NAK (rxe)
-//	ack_deffered            ACKs left to a later one (spelled as in rxe, whose own counts deferred tasks)
+//	ack_deferred            ACKs left to a later one (rxe, whose own counts deferred tasks; spelled
+//	                        ack_deffered as well, as it was in rxe once)
 //	retry_exceeded_err      work requests failed after all retries (rxe)
 //	retry_rnr_exceeded_err  the same for RNR retries (rxe)
 //	rdma_sends              SEND messages begun (rxe)
@@ -72,6 +74,8 @@ func (t *qpTotals) named() map[string]uint64 {
 		"local_ack_timeout_err":  c[trace.RetryTimeout],
 		"completer_retry_err":    c[trace.RetryTimeout] + c[trace.RetrySequence] + c[trace.RetryImplied] + c[trace.RetryAdaptive],
 		"ack_deffered":           s.AcksCoalesced,
+		"ack_deferred":           s.AcksCoalesced,
+		"out_of_seq_request":     c[trace.NoteSequenceNAK],
 		"retry_exceeded_err":     c[trace.FailRetryExceeded],
 		"retry_rnr_exceeded_err": c[trace.FailRNRExceeded],
 		"rdma_sends":             s.Sends,

@@ -2,6 +2,8 @@ package nic
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -350,4 +352,23 @@ func BenchmarkLook(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(qps/inspectBatch), "ns/hold")
 		})
 	}
+}
+
+// The page says of every counter what the table does.
+func TestCounterPage(t *testing.T) {
+	b, err := os.ReadFile("../docs/counters.md")
+	require.NoError(t, err)
+	page := string(b)
+	rows := 0
+	for _, l := range strings.Split(page, "\n") {
+		if strings.HasPrefix(l, "| `") && strings.Count(l, "|") == 5 {
+			rows++
+		}
+	}
+	all := CounterNames()
+	for _, c := range all {
+		require.Equal(t, 1, strings.Count(page, fmt.Sprintf("\n| `%s` | %s | ", c.Name, c.Unit)), "%s in %s", c.Name, c.Unit)
+		require.Contains(t, page, strings.ToUpper(c.Text[:1])+c.Text[1:]+".", c.Name)
+	}
+	require.Equal(t, len(all)+2, rows, "the page has counters that are not there")
 }
