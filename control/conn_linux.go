@@ -60,7 +60,7 @@ func (c *Conn) Receive(m *Message) error {
 	case err != nil:
 	case n == 0:
 		err = io.EOF
-	case n > MaxMessage || flags&sys.MsgTruncated != 0:
+	case n > MaxMessage || flags&sys.MsgTruncated != 0 || len(m.FDs) > maxFDs:
 		err = fmt.Errorf("%w: longer than %d octets, or with more than %d descriptors", ErrMessage, MaxMessage, maxFDs)
 	case n < HeaderLen:
 		err = fmt.Errorf("%w: %d octets, a header has %d", ErrMessage, n, HeaderLen)

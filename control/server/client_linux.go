@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorxe/gorxe/control"
@@ -46,6 +47,7 @@ type client struct {
 	queues map[object]bool
 
 	events chan verbs.AsyncEvent
+	lost   atomic.Uint64 // events that it did not read
 	once   sync.Once
 	left   chan struct{} // closed when the client is to be cut off
 }
@@ -80,6 +82,11 @@ func (s *Server) serve(conn *control.Conn, hello *control.Hello, tag uint32) {
 	}
 	c.command = command(c.pid)
 	s.mu.Lock()
+	if err = s.room(); err != nil { // others have come since it was admitted
+		s.mu.Unlock()
+		_ = conn.Send(control.OpHello|control.OpReply, control.StatusOf(err), tag, nil, []byte(err.Error()), sendWait)
+		return
+	}
 	for s.nextID++; s.nextID == 0 || s.clients[s.nextID] != nil; s.nextID++ {
 	}
 	c.id = s.nextID
@@ -204,6 +211,7 @@ func (c *client) event(e verbs.AsyncEvent) {
 	select {
 	case c.events <- e:
 	default:
+		c.lost.Add(1)
 	}
 }
 
@@ -247,11 +255,11 @@ func (c *client) teardown() (n int) {
 	if c.nc != nil {
 		if err := c.nc.Detach(); err != nil {
 			c.s.log.Error("detaching a client", "client", c.id, "err", err)
-		} else {
-			sys.Unmap(c.bells)
+			c.bells = nil // they may be in use
 		}
-	} else if c.bells != nil {
-		sys.Unmap(c.bells)
+	}
+	if c.bells != nil {
+		c.s.giveBack(c.bells)
 	}
 	c.s.mu.Lock()
 	delete(c.s.clients, c.id)
@@ -280,5 +288,14 @@ func (c *client) destroy(o object, t *thing) error {
 // it can be looking.
 func (s *Server) release(mem []byte) {
 	s.nic.Barrier()
+	s.giveBack(mem)
+}
+
+// giveBack unmaps memory that was shared with a client. That may go on holding what
+// it was given: the memory is taken from it, or limits would bound nothing.
+func (s *Server) giveBack(mem []byte) {
+	if err := sys.Discard(mem); err != nil {
+		s.log.Error("memory of a client", "octets", len(mem), "err", err)
+	}
 	sys.Unmap(mem)
 }

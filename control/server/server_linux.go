@@ -54,6 +54,7 @@ type Server struct {
 	clients           map[uint32]*client
 	nextID            uint32
 	held              usage
+	over              bool // nobody is let in any more
 	wg                sync.WaitGroup
 }
 
@@ -136,6 +137,9 @@ type ClientInfo struct {
 	Command string // of the process, when it attached
 	Since   time.Time
 	Held    map[string]int64 // by the names of limits: qps, bytes and so on
+	// EventsLost counts the asynchronous events that found no room since the client
+	// did not read.
+	EventsLost uint64
 }
 
 // Clients returns the clients, oldest first.
@@ -144,7 +148,7 @@ func (s *Server) Clients() []ClientInfo {
 	defer s.mu.Unlock()
 	var out []ClientInfo
 	for _, c := range s.clients {
-		i := ClientInfo{ID: c.id, PID: c.pid, UID: c.uid, Command: c.command, Since: c.since, Held: map[string]int64{}}
+		i := ClientInfo{ID: c.id, PID: c.pid, UID: c.uid, Command: c.command, Since: c.since, Held: map[string]int64{}, EventsLost: c.lost.Load()}
 		for r := range resources {
 			i.Held[resourceInfo[r].key] = c.held[r]
 		}
@@ -168,6 +172,9 @@ func (s *Server) Held() map[string]int64 {
 // Close tells clients that the device is no more (EventDeviceFatal), cuts them off,
 // and returns when all they had is destroyed, or ctx ends.
 func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	for _, c := range s.all() {
 		c.event(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 		c.finish()
@@ -196,7 +203,16 @@ func (s *Server) admit(uid, gid uint32, pid int32) error {
 	default:
 		return fmt.Errorf("%w: user %d (process %d) may not use %s: the daemon's configuration allows users %v and groups %v", control.ErrDenied, uid, pid, s.name, a.UIDs, a.GIDs)
 	}
-	if len(s.clients) >= s.device.Clients {
+	return s.room()
+}
+
+// room checks whether there is room for one more client. It is called with s.mu
+// held.
+func (s *Server) room() error {
+	switch {
+	case s.over:
+		return fmt.Errorf("server: %s: %w", s.name, verbs.ErrClosed)
+	case len(s.clients) >= s.device.Clients:
 		return fmt.Errorf("%w: %d clients of %s (total.clients in rxed's configuration); end some", verbs.ErrLimit, s.device.Clients, s.name)
 	}
 	return nil
@@ -231,7 +247,7 @@ type Hub struct {
 	mu      sync.Mutex
 	servers []*Server
 	ln      *net.UnixListener
-	greet   map[*control.Conn]bool // that have not said what they want
+	greet   []*control.Conn // that have not said what they want, oldest first
 	over    bool
 	wg      sync.WaitGroup
 }
@@ -241,7 +257,7 @@ func NewHub(log *slog.Logger, servers ...*Server) *Hub {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Hub{log: log, servers: servers, greet: map[*control.Conn]bool{}}
+	return &Hub{log: log, servers: servers}
 }
 
 // Serve accepts clients until Close. It returns nil then.
@@ -274,7 +290,8 @@ func (h *Hub) Serve(ln *net.UnixListener) error {
 }
 
 // helloWait is how long a client may take to say what it wants, and maxGreet how
-// many may be about to.
+// many may be about to: who wants something says so at once, so the oldest makes
+// room for the next.
 const (
 	helloWait = 5 * time.Second
 	maxGreet  = 256
@@ -284,17 +301,19 @@ const (
 func (h *Hub) serve(conn *control.Conn) {
 	defer conn.Close()
 	h.mu.Lock()
-	full := len(h.greet) >= maxGreet || h.over
-	if !full {
-		h.greet[conn] = true
-	}
-	h.mu.Unlock()
-	if full {
+	if h.over {
+		h.mu.Unlock()
 		return
 	}
+	if len(h.greet) >= maxGreet {
+		_ = h.greet[0].Close()
+		h.greet = h.greet[1:]
+	}
+	h.greet = append(h.greet, conn)
+	h.mu.Unlock()
 	s, hello, tag, err := h.hello(conn)
 	h.mu.Lock()
-	delete(h.greet, conn)
+	h.greet = slices.DeleteFunc(h.greet, func(c *control.Conn) bool { return c == conn })
 	h.mu.Unlock()
 	if err != nil {
 		h.log.Warn("client refused", "err", err)
@@ -365,7 +384,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.over = true
 	ln := h.ln
-	for c := range h.greet {
+	for _, c := range h.greet {
 		_ = c.Close()
 	}
 	h.mu.Unlock()

@@ -83,7 +83,7 @@ type end struct {
 
 func newEnd(t *testing.T, ctx *verbs.Context, typ verbs.QPType, size int) *end {
 	t.Helper()
-	e := &end{t: t, ctx: ctx}
+	e := &end{t: t, ctx: ctx, fence: func() {}}
 	var err error
 	e.pd, err = ctx.AllocPD()
 	require.NoError(t, err)

@@ -94,6 +94,20 @@ func MapAt(place []byte, fd int) error {
 	return os.NewSyscallError("mmap", err)
 }
 
+// Discard gives the memory behind a shared mapping back to the system, in steps,
+// though others may still have it mapped, or hold its descriptor: they find zeros,
+// and what they write then is their own. madvise(2), MADV_REMOVE.
+func Discard(mem []byte) error {
+	for len(mem) > 0 {
+		n := min(len(mem), unmapStep)
+		if err := unix.Madvise(mem[:n], unix.MADV_REMOVE); err != nil {
+			return os.NewSyscallError("madvise", err)
+		}
+		mem = mem[n:]
+	}
+	return nil
+}
+
 func mmap(at unsafe.Pointer, n, prot, flags, fd int) ([]byte, error) {
 	p, err := unix.MmapPtr(fd, 0, at, uintptr(n), prot, flags)
 	if err != nil {
