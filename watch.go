@@ -226,12 +226,9 @@ func (p *place) port() nic.Port {
 }
 
 // sentences are the errors that were joined into one.
-func sentences(err error) (out []string) {
+func sentences(err error) []string {
 	if err == nil {
 		return nil
 	}
-	for _, s := range strings.Split(err.Error(), "\n") {
-		out = append(out, s)
-	}
-	return out
+	return strings.Split(err.Error(), "\n")
 }
