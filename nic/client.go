@@ -2,6 +2,7 @@ package nic
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 
@@ -50,7 +51,7 @@ func (n *NIC) Attach(id uint32, bells []byte) (*Client, error) {
 }
 
 // Detach removes a client, which must have no queue pairs left. When it returns
-// no step looks at its doorbells.
+// nobody looks at its doorbells.
 func (c *Client) Detach() error {
 	c.n.mu.Lock()
 	defer c.n.mu.Unlock()
@@ -59,6 +60,11 @@ func (c *Client) Detach() error {
 	}
 	c.n.setClients(slices.DeleteFunc(slices.Clone(c.n.others()), func(x *Client) bool { return x == c }))
 	c.n.barrier()
+	for _, s := range c.n.shards {
+		for s.looks.Load() > 0 { // at its doorbells, perhaps, without mu
+			runtime.Gosched()
+		}
+	}
 	return nil
 }
 
@@ -151,21 +157,32 @@ func (s *shard) clientBells(now int64) {
 	}
 }
 
-// clientsRang reports whether a client has.
-func (s *shard) clientsRang() bool {
+// clientsRang reports whether a client has. It needs no lock.
+func (s *shard) clientsRang() (rang bool) {
+	if len(s.n.others()) == 0 {
+		return false
+	}
+	s.looks.Add(1)
 	for _, c := range s.n.others() {
-		if c.blocks[s.index].Bells.Rung() {
-			return true
+		if rang = c.blocks[s.index].Bells.Rung(); rang {
+			break
 		}
 	}
-	return false
+	s.looks.Add(-1)
+	return rang
 }
 
-// asleep tells clients whether they must wake the shard when they have rung.
+// tellAsleep tells clients whether they must wake the shard when they have rung. It
+// needs no lock.
 func (s *shard) tellAsleep(v uint32) {
+	if len(s.n.others()) == 0 {
+		return
+	}
+	s.looks.Add(1)
 	for _, c := range s.n.others() {
 		c.blocks[s.index].Asleep.Store(v)
 	}
+	s.looks.Add(-1)
 }
 
 // shared reports whether the device has several clients: then a step does less at

@@ -2,10 +2,13 @@ package nic
 
 import (
 	"encoding/binary"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gorxe/gorxe/internal/sys"
 	"github.com/gorxe/gorxe/link/mem"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -49,4 +52,42 @@ func TestNoStepTouchesDestroyedQueue(t *testing.T) {
 		require.NoError(t, x.nic.Destroy(verbs.KindPD, pd))
 	}
 	require.NoError(t, c.Detach())
+}
+
+// When a client has been detached its doorbells may be unmapped at once, whatever the
+// background and callers are about: a look at them would end this process.
+func TestNobodyTouchesDetachedDoorbells(t *testing.T) {
+	x, _ := pairWith(t, mem.Config{}, nil)
+	s := x.nic.shards[0]
+	for id := range uint32(2000) { // so many that a look at all of them takes a while
+		_, err := x.nic.Attach(2+id, verbs.NewRingBytes(verbs.BellBlockLen))
+		require.NoError(t, err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // as calls for other clients do
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.tellAsleep(0)
+				s.pending()
+				runtime.Gosched()
+			}
+		}
+	}()
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		fd, bells, err := sys.NewShared("bells", sys.PageRound(verbs.BellBlockLen))
+		require.NoError(t, err)
+		sys.CloseFDs(fd)
+		c, err := x.nic.Attach(1, bells)
+		require.NoError(t, err)
+		c.Wake(0)
+		require.NoError(t, c.Detach())
+		sys.Unmap(bells)
+	}
+	close(stop)
+	<-stopped
+	require.Zero(t, s.looks.Load())
 }

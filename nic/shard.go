@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/link"
@@ -44,6 +45,7 @@ type shard struct {
 	bells verbs.Bells
 	inbox inbox
 	bg    background
+	looks atomic.Int32 // at clients' doorbells that go on without mu
 
 	mu    sync.Mutex // all below
 	dead  bool

@@ -275,6 +275,18 @@ func (b *broker) gone(p *party, err error) error {
 	return b.spawn(p.side, p.slot)
 }
 
+// daemonEnded reports whether a daemon has.
+func (b *broker) daemonEnded() bool {
+	for _, d := range b.daemons {
+		select {
+		case <-d.ended:
+			return true
+		default:
+		}
+	}
+	return false
+}
+
 // look finds what takes too long.
 func (b *broker) look() error {
 	for _, d := range b.daemons {

@@ -105,7 +105,7 @@ func (c *config) run(ctx context.Context) (err error) {
 		b.daemons[side] = d
 	}
 	defer func() {
-		for _, d := range b.daemons {
+		for _, d := range b.daemons { // which says what is wrong with it
 			err = errors.Join(err, d.stop())
 		}
 		if err == nil {
@@ -122,13 +122,20 @@ func (c *config) run(ctx context.Context) (err error) {
 	if err == nil {
 		err = b.run(ctx, c.last, c.kill)
 	}
-	err = errors.Join(err, b.stop())
+	if b.daemonEnded() {
+		err = nil // it says why; clients' complaints follow from it
+		_ = b.stop()
+	} else {
+		err = errors.Join(err, b.stop())
+	}
 	fmt.Println(b.tally)
 	fmt.Printf("clients started: %d, killed: %d, %s\n", b.started, b.kills, b.noticed())
 	for _, d := range b.daemons {
 		dropped, sent := d.dropped(ctx)
 		r, derr := d.clean(ctx)
-		err = errors.Join(err, derr)
+		if !b.daemonEnded() {
+			err = errors.Join(err, derr)
+		}
 		fmt.Printf("rxed %d: sent %d packets, %d of them dropped on purpose; began with %v; has %v\n", d.side, sent, dropped, d.began, r)
 	}
 	if err == nil {

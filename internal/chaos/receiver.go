@@ -22,6 +22,7 @@ type receiver struct {
 	got     map[int]*arrival // that are, or were not long ago
 	made    int              // rounds of in
 	checked int              // rounds that were right
+	given   int              // grants
 	lastUC  int              // the last message, as round and number
 	lastUD  int
 }
@@ -36,6 +37,22 @@ func (s *session) arrival(n int) *arrival {
 		s.made++
 	}
 	return s.got[n]
+}
+
+// unanswered is how many requests may be so before there are no more grants: a request
+// that waits for an answer which was lost does not keep grants behind it from the peer,
+// which goes on, until our queue is full.
+const unanswered = 64
+
+// grantMore gives the grants that may be given.
+func (s *session) grantMore() error {
+	for s.given < s.rounds && s.given < s.checked+depth && len(s.expect) < unanswered {
+		if err := s.grant(s.given); err != nil {
+			return err
+		}
+		s.given++
+	}
+	return nil
 }
 
 // grant binds the window of a round and tells the peer that it may begin.
@@ -287,10 +304,7 @@ func (s *session) checkRound(r *arrival) error {
 	s.tally.Rounds++
 	s.checked++
 	delete(s.got, r.n-depth)
-	if n := r.n + depth; n < s.rounds {
-		return s.grant(n)
-	}
-	return nil
+	return s.grantMore()
 }
 
 // same compares octets, with a single one where want is nil.

@@ -146,15 +146,20 @@ func (p *place) start(ctx context.Context, side int, link, faults string, seed u
 
 // listen takes what a daemon says, to its end.
 func (d *daemon) listen(s *bufio.Scanner) {
-	const kept = 40
-	ready := false
+	const kept, keptOfEnd = 20, 80
+	ready, dying := false, false
 	for s.Scan() {
 		line := s.Text()
 		d.mu.Lock()
-		if d.lines = append(d.lines, line); len(d.lines) > kept {
-			d.lines = d.lines[1:]
+		for _, sign := range []string{"panic:", "fatal error:", "unexpected fault address", "SIG"} {
+			dying = dying || strings.HasPrefix(line, sign) // what matters of that comes first
 		}
-		if strings.Contains(line, "level=ERROR") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+		if d.lines = append(d.lines, line); len(d.lines) > kept && !dying {
+			d.lines = d.lines[1:]
+		} else if len(d.lines) > kept+keptOfEnd {
+			d.lines = d.lines[:kept+keptOfEnd]
+		}
+		if strings.Contains(line, "level=ERROR") {
 			d.bad = append(d.bad, line)
 		}
 		d.mu.Unlock()
@@ -215,7 +220,7 @@ func (d *daemon) stop() error {
 // makes those that it sends by as it needs them, as many as there are source ports.
 type resources struct {
 	fds, udp, shared, threads int // shared: mappings of memfds
-	rssKB, heapKB, shmKB int // resident: all, its own, shared
+	rssKB, heapKB, shmKB      int // resident: all, its own, shared
 }
 
 func (r resources) String() string {

@@ -198,21 +198,16 @@ func (s *session) connect(far card) (err error) {
 	return nil
 }
 
-// run is the session, from its first grants to the last. It returns nil when all rounds
+// run is the session, from the first grants to the last. It returns nil when all rounds
 // of both directions were right, errLost when the peer ended as one that was killed, and
 // ctx's error.
 func (s *session) run(ctx context.Context) error {
-	for n := range min(depth, s.rounds) {
-		if err := s.grant(n); err != nil {
-			return err
-		}
-	}
 	s.moved = time.Now()
 	told := s.moved
 	wc := make([]verbs.WC, 32)
 	for !s.over() {
 		if s.flushed.IsZero() {
-			if err := s.sendMore(); err != nil {
+			if err := errors.Join(s.grantMore(), s.sendMore()); err != nil {
 				return err
 			}
 		} else if time.Since(s.flushed) > 5*time.Second {
