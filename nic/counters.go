@@ -16,6 +16,7 @@ type qpTotals struct {
 }
 
 func (t *qpTotals) add(q *qp) {
+	q.countStall(q.s.now) // the last of it, when the queue pair is about to go
 	t.addAll(q.eng.Counts(), q.eng.Stats())
 }
 

@@ -72,6 +72,7 @@ func (n *NIC) QPs() ([]QPInfo, error) {
 	for _, s := range n.shards {
 		now := n.cfg.Clock()
 		s.each(func(q *qp) {
+			q.countStall(now)
 			out = append(out, QPInfo{})
 			q.inspect(&out[len(out)-1], now)
 		})

@@ -78,12 +78,19 @@ func TestWindowWait(t *testing.T) {
 	require.Equal(t, uint64(7000), b.detail().Counters["window_wait"])
 	require.Equal(t, uint64(7000), b.values()["window_wait"])
 	require.Zero(t, b.values()["port_xmit_wait"])
+	list, err := b.nic.QPs()
+	require.NoError(t, err)
+	require.Equal(t, uint64(7000), list[0].Stats.WindowWait)
 	// An ACK of everything opens it.
 	b.links[0].arrive(datagram(bth.Packet{Opcode: bth.RCAck, PKey: 0xffff, MigReq: true, DestQP: bth.QPN(b.qp.QPN()), PSN: bth.MakePSN(ourPSN + uint32(sent) - 1), Syndrome: bth.AckUnlimited}, 0))
 	b.now += 3000
 	b.step()
 	require.NotEmpty(t, b.links[0].took())
 	require.Equal(t, uint64(10000), b.values()["window_wait"], "it is full again, but no time has passed")
+	b.now += 500
+	b.nic.Step(0, b.now)
+	require.NoError(t, b.qp.Destroy())
+	require.Equal(t, uint64(10500), b.values()["window_wait"], "and stays counted")
 }
 
 // What a credit or an RNR timer holds back waits for neither link nor window.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -51,6 +53,30 @@ func (a *adminFlags) devices(ctx context.Context, c *admin.Client) ([]admin.Devi
 		return nil, fmt.Errorf("-d %s: the daemon at %s has no such device; it has %s", a.dev, admin.Socket(a.socket), strings.Join(names, ", "))
 	}
 	return found, nil
+}
+
+// alive describes the devices that were asked for and work. It says which do not,
+// and fails when none does.
+func (a *adminFlags) alive(ctx context.Context, c *admin.Client, errs io.Writer) ([]admin.DeviceInfo, error) {
+	all, err := a.devices(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var out []admin.DeviceInfo
+	for _, d := range all {
+		switch {
+		case d.Error == "":
+			out = append(out, d)
+		case len(all) == 1:
+			return nil, fmt.Errorf("%s is no more: %s", d.Name, d.Error)
+		default:
+			fmt.Fprintf(errs, "rxe: %s is no more: %s\n", d.Name, d.Error)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no device works; the daemon's log says why")
+	}
+	return out, nil
 }
 
 // device describes the one device that was asked for, or that there is.

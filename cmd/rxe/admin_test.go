@@ -129,6 +129,23 @@ func TestStat(t *testing.T) {
 	require.Contains(t, d.bad("stat", "--qp", "x"), "queue pair x: it takes a number")
 }
 
+// A device that has ended does not keep others from being looked at.
+func TestDeadDevice(t *testing.T) {
+	d := newDaemon(t, "")
+	require.NoError(t, d.b.NIC.Close())
+	require.Regexp(t, `(?m)^rxe1 port 1 \(no interface, PORT_DOWN \(1\)\)\n  the device is no more: .*closed$`, d.good("stat"))
+	out, errs, err := d.run("qp")
+	require.NoError(t, err)
+	require.Contains(t, out, "\nrxe0 ")
+	require.NotContains(t, out, "rxe1")
+	require.Equal(t, "rxe: rxe1 is no more: verbs: closed\n", errs)
+	require.Equal(t, "rxe: rxe1 is no more: verbs: closed\n", d.bad("qp", "-d", "rxe1"))
+	require.NoError(t, d.a.NIC.Close())
+	_, errs, err = d.run("stat", "--qp", "5")
+	require.Error(t, err)
+	require.Contains(t, errs, "no device works")
+}
+
 func TestQP(t *testing.T) {
 	d := newDaemon(t, "tx drop 100%")
 	out := d.good("qp")

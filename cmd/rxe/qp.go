@@ -36,7 +36,7 @@ it shows those of all.`,
 		defer stop()
 		c := a.client()
 		defer c.Close()
-		devs, err := a.devices(ctx, c)
+		devs, err := a.alive(ctx, c, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ in _wait is in nanoseconds.`,
 		}
 		before := map[string]*admin.Counters{}
 		for n := 1; ; n++ {
-			if err := s.once(ctx, c, cmd.OutOrStdout(), before); err != nil {
+			if err := s.once(ctx, c, cmd, before); err != nil {
 				if ctx.Err() != nil {
 					return nil //nolint:nilerr // the user has seen enough
 				}
@@ -76,13 +76,18 @@ in _wait is in nanoseconds.`,
 }
 
 // once shows the counters; before are those of the last time, by device.
-func (s *statCmd) once(ctx context.Context, c *admin.Client, w io.Writer, before map[string]*admin.Counters) error {
+func (s *statCmd) once(ctx context.Context, c *admin.Client, cmd *cobra.Command, before map[string]*admin.Counters) error {
+	w := cmd.OutOrStdout()
+	if s.qpn != "" {
+		devs, err := s.alive(ctx, c, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return s.queuePair(ctx, c, w, devs)
+	}
 	devs, err := s.devices(ctx, c)
 	if err != nil {
 		return err
-	}
-	if s.qpn != "" {
-		return s.queuePair(ctx, c, w, devs)
 	}
 	for i := range devs {
 		d := &devs[i]
