@@ -49,8 +49,16 @@ type limitField struct {
 
 func (l *Limits) fields() []limitField {
 	return []limitField{
-		{"qps", &l.QPs}, {"cqs", &l.CQs}, {"mrs", &l.MRs}, {"mws", &l.MWs}, {"pds", &l.PDs}, {"srqs", &l.SRQs},
-		{"ahs", &l.AHs}, {"cqes", &l.CQEs}, {"groups", &l.Groups}, {"clients", &l.Clients},
+		{"qps", &l.QPs},
+		{"cqs", &l.CQs},
+		{"mrs", &l.MRs},
+		{"mws", &l.MWs},
+		{"pds", &l.PDs},
+		{"srqs", &l.SRQs},
+		{"ahs", &l.AHs},
+		{"cqes", &l.CQEs},
+		{"groups", &l.Groups},
+		{"clients", &l.Clients},
 	}
 }
 
