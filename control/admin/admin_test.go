@@ -20,7 +20,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// net/http lingers for half a second on connections that it refuses.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // fake is a source with one device, which fails as it is told.
 type fake struct {
@@ -255,6 +258,32 @@ func TestCapture(t *testing.T) {
 		_, err := c.Capture(ctx, "rxe/0", io.Discard, CaptureOptions{})
 		return !errors.Is(err, ErrBusy)
 	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// A daemon that goes in the middle of a capture is told of.
+func TestCaptureOfLostDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	s := NewServer(new(fake))
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	c := NewClient(path)
+	defer c.Close()
+	r, w := io.Pipe()
+	failed := make(chan error)
+	go func() {
+		_, err := c.Capture(t.Context(), "rxe/0", w, CaptureOptions{})
+		w.Close()
+		failed <- err
+	}()
+	_, err = io.ReadFull(r, make([]byte, 6))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	<-done
+	_, err = io.Copy(io.Discard, r)
+	require.NoError(t, err)
+	require.ErrorContains(t, <-failed, "the daemon at "+path+" ended, and with it the capture")
 }
 
 // Who finds no daemon is told where it was looked for and what to do.

@@ -128,7 +128,8 @@ func (s *stream) Write(b []byte) (int, error) {
 }
 
 // Capture writes what passes a device to w, as pcapng, until ctx is done, which
-// is no error, the daemon ends, or as many frames as asked for came.
+// is no error once it has begun, or as many frames as asked for came. What the
+// daemon could not end well is an error; the frames that came are good.
 func (c *Client) Capture(ctx context.Context, dev string, w io.Writer, o CaptureOptions) (CaptureSummary, error) {
 	cut, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -154,6 +155,9 @@ func (c *Client) Capture(ctx context.Context, dev string, w io.Writer, o Capture
 		}
 	})()
 	_, err = io.Copy(w, resp.Body)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the daemon at %s ended, and with it the capture: %w", c.socket, err)
+	}
 	var sum CaptureSummary
 	sum.Captured, _ = strconv.ParseUint(resp.Trailer.Get(TrailerCaptured), 10, 64)
 	sum.Dropped, _ = strconv.ParseUint(resp.Trailer.Get(TrailerDropped), 10, 64)
