@@ -4,10 +4,12 @@
 // the two guests at the same time:
 //
 //	go run ./interop             every case (needs root; 18 minutes, more on a busy machine)
-//	go run ./interop -smoke      a tenth of each kind and a few over xdp, drawn by -seed (default: the commit), in CI
+//	go run ./interop -smoke      a tenth of each kind, a few over xdp, and one of each kind or more through
+//	                             a daemon, drawn by -seed (default: the commit), in CI
 //	go run ./interop -list       what there is
 //	go run ./interop -run 'perf/send_bw/UC.*udp'
 //	go run ./interop -link xdp   every case over one link
+//	go run ./interop -daemon     every case with our side attached to an rxed
 //	go run ./interop -reference  the kernel against itself: what it does where we should do the same
 //
 // A case is named GROUP/KIND[/FORM]/vFAMILY/mtuN/ROLE/LINK/SUITE. The groups:
@@ -30,6 +32,12 @@
 // RC's pingpongs and procedures are the full product of role, link, family and
 // the rest, every other case against the other suite. For everything else the
 // product is too large: a table for each kind holds every pair of values (cover).
+//
+// Through a daemon (LINK@rxed in a name) our side is a program of uid 65534, attached to
+// an rxed that root started in its namespace: one for all cases of a link, one for each
+// case with faults, whose rules are the daemon's. After each case the daemon must hold
+// nothing of it, and when it is stopped it must end well and have complained of nothing.
+// The smoke form has some of each kind so.
 //
 // A role is ours: as client we connect and are the requester. Links packet and
 // xdp run as root, link udp as uid 65534 without any capability. After each case the

@@ -35,6 +35,7 @@ type party struct {
 	killed     bool
 	killedAt   time.Time
 	quit       bool // it was told to
+	widowed    bool // its last peer was killed
 }
 
 // meeting is a session between two.
@@ -71,6 +72,7 @@ type broker struct {
 	kills   int
 	started int             // processes
 	notices []time.Duration // from a kill to what its peer says
+	again   int             // of those peers that were connected to others
 }
 
 // spawn starts a client in a place of a side.
@@ -217,6 +219,10 @@ func (b *broker) take(e *event) error {
 		if m.ready[0] && m.ready[1] {
 			m.going = true
 			for _, q := range m.p {
+				if q.widowed {
+					q.widowed = false
+					b.again++
+				}
 				q.tell(command{Do: doGo})
 			}
 		}
@@ -236,6 +242,7 @@ func (b *broker) over(m *meeting, side int, says string) error {
 		}
 		if peer.killed {
 			b.notices = append(b.notices, time.Since(peer.killedAt))
+			m.p[side].widowed = true
 		}
 	}
 	b.settle(m)
@@ -349,6 +356,12 @@ func (b *broker) stop() error {
 	return errors.Join(errs...)
 }
 
+// verdict is the run in a line.
+func (b *broker) verdict() string {
+	return fmt.Sprintf("%d operations and %d octets checked, %d sessions, %d clients killed, %d peers noticed and %d went on, nothing wrong, nothing left",
+		b.tally.checked(), b.tally.Octets, b.nextID, b.kills, len(b.notices), b.again)
+}
+
 // noticed says how long peers of killed clients took to find out.
 func (b *broker) noticed() string {
 	n := len(b.notices)
@@ -356,5 +369,6 @@ func (b *broker) noticed() string {
 		return "none in the middle of a session"
 	}
 	slices.Sort(b.notices)
-	return fmt.Sprintf("%d in the middle of a session, which their peers saw as RETRY_EXC after %.1f s (median), %.1f s (at most)", n, b.notices[n/2].Seconds(), b.notices[n-1].Seconds())
+	return fmt.Sprintf("%d in the middle of a session, which their peers saw as RETRY_EXC after %.1f s (median), %.1f s (at most); %d of those went on with others",
+		n, b.notices[n/2].Seconds(), b.notices[n-1].Seconds(), b.again)
 }

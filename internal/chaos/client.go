@@ -69,9 +69,13 @@ type memory struct {
 }
 
 // newMemory makes it, for peers in memory of the device's, for itself in that or the
-// program's own.
-func newMemory(dev *verbs.Context, shadowed bool) (m *memory, err error) {
-	m = &memory{dev: dev, shadowed: shadowed}
+// program's own, and a completion queue on one of the device's shards.
+func newMemory(dev *verbs.Context, choice uint64) (m *memory, err error) {
+	m = &memory{dev: dev, shadowed: mix(choice)&1 == 0}
+	attr, err := dev.Device()
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.free())
@@ -80,7 +84,7 @@ func newMemory(dev *verbs.Context, shadowed bool) (m *memory, err error) {
 	if m.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
 	}
-	if m.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 1024}); err != nil {
+	if m.cq, err = dev.CreateCQ(verbs.CQConfig{Depth: 1024, Vector: int(mix(choice) >> 32 % uint64(attr.Shards))}); err != nil {
 		return nil, err
 	}
 	for _, r := range []struct {
@@ -95,7 +99,7 @@ func newMemory(dev *verbs.Context, shadowed bool) (m *memory, err error) {
 		{&m.src, depth * arenaLen, verbs.AccessLocalWrite, true},
 		{&m.recv, allRecvs * recvLen, verbs.AccessLocalWrite, true},
 	} {
-		if r.mine && shadowed {
+		if r.mine && m.shadowed {
 			*r.to, err = m.pd.RegMR(make([]byte, r.n), r.a)
 		} else {
 			*r.to, err = m.pd.AllocMR(r.n, r.a)
@@ -233,7 +237,7 @@ func (c *client) meet(m *command) (quit bool, err error) {
 	c.stop = cancel
 	c.mu.Unlock()
 	if c.mem == nil {
-		if c.mem, err = newMemory(c.dev, mix(m.Seed+uint64(m.Side))&1 == 0); err != nil {
+		if c.mem, err = newMemory(c.dev, m.Seed+uint64(m.Side)); err != nil {
 			return false, err
 		}
 	}

@@ -37,6 +37,7 @@ const skipped = 77
 type config struct {
 	last, kill   time.Duration
 	clients      int
+	shards       int
 	seed         uint64
 	link, faults string
 }
@@ -50,6 +51,7 @@ func main() {
 	flag.DurationVar(&c.kill, "kill", time.Second, "how often a client is killed")
 	flag.IntVar(&c.clients, "clients", 8, "clients of each daemon")
 	flag.Uint64Var(&c.seed, "seed", 0, "of sessions, faults and kills (default: one of its own)")
+	flag.IntVar(&c.shards, "shards", 1, "of the daemons' devices")
 	flag.StringVar(&c.link, "link", "auto", "of the daemons: auto, udp, packet or xdp")
 	flag.StringVar(&c.faults, "faults", "tx drop 1%", "rules of both daemons")
 	flag.Parse()
@@ -64,10 +66,15 @@ func main() {
 	err := c.run(ctx)
 	stop()
 	if err != nil {
-		fmt.Printf("chaos: FAILED: %v\nreplay: go run ./internal/chaos -seed %d -for %v -clients %d -kill %v -link %s -faults '%s'\n",
-			err, c.seed, c.last, c.clients, c.kill, c.link, c.faults)
+		fmt.Printf("chaos: FAILED: %v\nreplay: go run ./internal/chaos %s\n", err, c.flags())
 		os.Exit(1)
 	}
+}
+
+// flags are those that make the same choices again. What happens when is the
+// system's.
+func (c *config) flags() string {
+	return fmt.Sprintf("-seed %d -for %v -clients %d -kill %v -link %s -shards %d -faults '%s'", c.seed, c.last, c.clients, c.kill, c.link, c.shards, c.faults)
 }
 
 // lacks says why it cannot be tried here, or "".
@@ -95,7 +102,7 @@ func (c *config) run(ctx context.Context) (err error) {
 		slots: [2][]*party{make([]*party, c.clients), make([]*party, c.clients)},
 	}
 	for side := range b.daemons {
-		d, err := p.start(ctx, side, c.link, c.faults, c.seed)
+		d, err := p.start(ctx, side, c)
 		if err != nil {
 			if b.daemons[0] != nil {
 				b.daemons[0].kill()
@@ -109,10 +116,10 @@ func (c *config) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.stop())
 		}
 		if err == nil {
-			fmt.Println("chaos: passed")
+			fmt.Printf("chaos: passed: %s\n", b.verdict())
 		}
 	}()
-	fmt.Printf("chaos: seed %d, 2 x %d clients for %v, one killed every %v, link %s, faults %q\n", c.seed, c.clients, c.last, c.kill, c.link, c.faults)
+	fmt.Printf("chaos: %s: 2 rxed, %d clients each, one of all killed every %v\n", c.flags(), c.clients, c.kill)
 	begin := time.Now()
 	for side := range b.slots {
 		for slot := range b.slots[side] {
@@ -152,8 +159,8 @@ func (c *config) exercised(b *broker) error {
 			return fmt.Errorf("no %v was checked", k)
 		}
 	}
-	if b.kills > 20 && len(b.notices) == 0 {
-		return fmt.Errorf("%d clients were killed, and no peer noticed", b.kills)
+	if b.kills > 20 && (len(b.notices) == 0 || b.again == 0) {
+		return fmt.Errorf("%d clients were killed, %d peers noticed and %d went on", b.kills, len(b.notices), b.again)
 	}
 	return nil
 }

@@ -107,13 +107,13 @@ type daemon struct {
 }
 
 // start starts the daemon of a side.
-func (p *place) start(ctx context.Context, side int, link, faults string, seed uint64) (*daemon, error) {
+func (p *place) start(ctx context.Context, side int, c *config) (*daemon, error) {
 	file := filepath.Join(p.dir, fmt.Sprintf("rxed%d.toml", side))
 	adm := filepath.Join(p.dir, fmt.Sprintf("admin%d.sock", side))
-	text := fmt.Sprintf("[control]\nsocket = %q\ngroup = \"%d\"\nallow_uids = [%d]\n[admin]\nsocket = %q\n[[device]]\ninterface = \"eth0\"\nlink = %q\n",
-		p.socket(side), nobody, nobody, adm, link)
-	if faults != "" {
-		text += fmt.Sprintf("faults = %q\nseed = %d\n", faults, seed>>1+1+uint64(side))
+	text := fmt.Sprintf("[control]\nsocket = %q\ngroup = \"%d\"\nallow_uids = [%d]\n[admin]\nsocket = %q\n[[device]]\ninterface = \"eth0\"\nlink = %q\nshards = %d\n",
+		p.socket(side), nobody, nobody, adm, c.link, c.shards)
+	if c.faults != "" {
+		text += fmt.Sprintf("faults = %q\nseed = %d\n", c.faults, c.seed>>1+1+uint64(side))
 	}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ func (d *daemon) open() string {
 // started: a heap keeps what it once needed.
 const heapGrowth = 64 << 10 // KiB
 
-// senders is how many sockets a link sends by, for each of its addresses.
+// senders is how many sockets a shard's link sends by, for each of its addresses.
 const senders = 16
 
 // clean waits until the daemon has nothing left of its clients, and returns what it has
@@ -332,7 +332,7 @@ func (d *daemon) leftovers(ctx context.Context, r *resources) error {
 	if *r, err = d.resources(); err != nil {
 		return err
 	}
-	if r.fds > d.began.fds || r.udp > d.began.udp+senders*len(devs[0].GIDs) || r.shared > d.began.shared || r.heapKB > d.began.heapKB+heapGrowth || r.shmKB > d.began.shmKB {
+	if r.fds > d.began.fds || r.udp > d.began.udp+senders*devs[0].Shards*len(devs[0].GIDs) || r.shared > d.began.shared || r.heapKB > d.began.heapKB+heapGrowth || r.shmKB > d.began.shmKB {
 		return fmt.Errorf("it began with %v, and has %v: %s", d.began, *r, d.open())
 	}
 	return nil

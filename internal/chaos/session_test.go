@@ -25,7 +25,7 @@ func newEnds(t *testing.T, seed uint64, faults string) *ends {
 	e.dev[0], e.dev[1] = gorxe.NewPair(gorxe.PairConfig{Seed: seed + 1, Faults: faults})
 	addrs := []string{"192.0.2.1", "192.0.2.2"}
 	for i, d := range e.dev {
-		m, err := newMemory(d, false)
+		m, err := newMemory(d, seed)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,15 +56,19 @@ func listed(m map[string]uint64) string {
 	return strings.Join(s, ", ")
 }
 
-func (t *tally) String() string {
-	var n uint64
+// checked is how many operations were.
+func (t *tally) checked() (n uint64) {
 	for _, v := range t.Ops {
 		n += v
 	}
+	return n
+}
+
+func (t *tally) String() string {
 	return fmt.Sprintf(`operations checked: %d (%s)
 unreliable and lost: %s
 octets compared: %d in %d rounds
 sessions, by what each side says: %s; with a shared receive queue %d, with memory of the program's own %d
 completions in error: %s
-attachments: %d`, n, listed(t.Ops), listed(t.Lost), t.Octets, t.Rounds, listed(t.Sessions), t.Shared, t.Shadowed, listed(t.Errors), t.Attached)
+attachments: %d`, t.checked(), listed(t.Ops), listed(t.Lost), t.Octets, t.Rounds, listed(t.Sessions), t.Shared, t.Shadowed, listed(t.Errors), t.Attached)
 }
