@@ -49,10 +49,11 @@ var house = map[string]rule{
 	"internal/testbed":       {imports: []string{"internal/sys"}},
 
 	// The device, and another process's way in to it.
-	"nic":           {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
-	"control/admin": {},
-	"control":       {imports: []string{"verbs", "trace", "internal/sys"}},
-	".":             {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
+	"nic":            {imports: []string{"link/", "transport", "rc", "uc", "ud", "cm", "cc", "mr", "atomic", "wire", "bth", "verbs", "trace", "internal/hostnet", "internal/perm", "internal/sys"}},
+	"control/admin":  {},
+	"control/server": {imports: []string{"control", "nic", "verbs", "trace", "internal/sys"}},
+	"control":        {imports: []string{"verbs", "trace", "internal/sys"}},
+	".":              {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
 
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
