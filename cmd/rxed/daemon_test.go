@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +28,9 @@ const asProgram = "RXED_TEST_PROGRAM"
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		os.Exit(run(os.Args[1:]))
+	}
+	if socket := os.Getenv(asClient); socket != "" {
+		os.Exit(runClient(socket))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -150,8 +155,30 @@ func (d *process) wait(pattern string) string {
 			break
 		}
 	}
-	d.t.Fatalf("rxed has not written %q", pattern)
+	d.t.Logf("rxed has not written %q; it is at\n%s", pattern, d.stacks())
+	d.t.FailNow()
 	return ""
+}
+
+// stacks says where a process hangs: its threads in the kernel, and, after it, its
+// goroutines in what it writes.
+func (d *process) stacks() string {
+	var b strings.Builder
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(d.pid()) + "/task/*")
+	for _, f := range files {
+		for _, name := range []string{"comm", "wchan", "syscall", "stat"} {
+			text, _ := os.ReadFile(filepath.Join(f, name))
+			fmt.Fprintf(&b, "%s  ", strings.TrimSpace(string(text)))
+		}
+		b.WriteString("\n")
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-d.ended:
+	case <-time.After(patience):
+		b.WriteString("it does not answer SIGQUIT either\n")
+	}
+	return b.String()
 }
 
 // exit waits for its end and returns the exit code, or minus the signal.

@@ -22,6 +22,7 @@ import (
 // question of the admin socket; reloads good and bad; the garbage collector and
 // threads of the Go runtime.
 func TestFilterUnderLoad(t *testing.T) {
+	needsThreads(t)
 	for _, link := range []string{"udp", "packet"} {
 		t.Run(link, func(t *testing.T) { loadFilter(t, link) })
 	}
@@ -84,7 +85,7 @@ func loadFilter(t *testing.T, link string) {
 		level := levels[n%len(levels)]
 		other := []string{"0660", "0600"}[n%2]
 		tmp := p.path("next.toml")
-		if err := os.WriteFile(tmp, []byte(fmt.Sprintf("[log]\nlevel = %q\n[control]\nmode = %q\n", level, other)+text), 0o600); err != nil {
+		if err := os.WriteFile(tmp, []byte(fmt.Sprintf("[log]\nlevel = %q\n[control]\nmode = %q\n%s[device.total]\nqps = %d\n", level, other, text, n%2*50000)), 0o600); err != nil {
 			return err
 		}
 		if err := os.Rename(tmp, p.path("rxed.toml")); err != nil {

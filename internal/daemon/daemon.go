@@ -60,10 +60,12 @@ type backend interface {
 const (
 	// stopTime is what clients have to leave when the daemon stops.
 	stopTime = 2 * time.Second
-	// checkEvery is how often devices are looked at when no service manager asks;
-	// pulseTime is what all of them together have for a step.
+	// checkEvery is how often devices are looked at when no service manager asks,
+	// pulseTime what each shard has for a step, and againIn when those are looked
+	// at again that had not enough.
 	checkEvery = 5 * time.Second
 	pulseTime  = 2 * time.Second
+	againIn    = 100 * time.Millisecond
 )
 
 // Start opens devices and sockets, gives up rights, and serves. When it fails
@@ -174,8 +176,8 @@ func (d *Daemon) watch() {
 	if !tell {
 		every = checkEvery
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	timer := time.NewTimer(every)
+	defer timer.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -185,19 +187,30 @@ func (d *Daemon) watch() {
 		case <-ctx.Done():
 		}
 	}()
+	still := false // a device was, the last time
 	for {
+		next := every
 		switch err := moves(ctx, d.devices, min(every, pulseTime)); {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			d.log.Error("a device does not move", "err", err)
 			d.notify.status("A device does not move: " + err.Error())
-		case tell:
-			d.notify.watchdog()
+			still, next = true, againIn
+		case still:
+			d.log.Info("all devices move again")
+			d.notify.status(d.status())
+			still = false
+			fallthrough
+		default:
+			if tell {
+				d.notify.watchdog()
+			}
 		}
 		d.logs.flush()
+		timer.Reset(next)
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-d.quit:
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -155,12 +156,22 @@ func closeDevices(devs []*device) {
 func moves(ctx context.Context, devs []*device, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		still error
+	)
 	for _, d := range devs {
 		for s := range d.Shards() {
-			if err := d.Pulse(ctx, s); err != nil {
-				return err
-			}
+			wg.Go(func() {
+				if err := d.Pulse(ctx, s); err != nil {
+					mu.Lock()
+					still = errors.Join(still, err)
+					mu.Unlock()
+				}
+			})
 		}
 	}
-	return nil
+	wg.Wait()
+	return still
 }
