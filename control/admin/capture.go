@@ -134,6 +134,9 @@ func (c *Client) Capture(ctx context.Context, dev string, w io.Writer, o Capture
 	cut, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := fmt.Sprintf("%s?snaplen=%d&count=%d", path(dev, "capture"), o.SnapLen, o.Count)
+	if err := context.Cause(ctx); err != nil {
+		return CaptureSummary{}, err
+	}
 	begun := context.AfterFunc(ctx, end)
 	resp, err := c.do(cut, http.MethodGet, p, nil)
 	if err != nil {
@@ -141,7 +144,7 @@ func (c *Client) Capture(ctx context.Context, dev string, w io.Writer, o Capture
 	}
 	defer resp.Body.Close()
 	if !begun() {
-		return CaptureSummary{}, nil
+		return CaptureSummary{}, context.Cause(ctx)
 	}
 	name := resp.Header.Get(HeaderCapture)
 	defer context.AfterFunc(ctx, func() {
