@@ -63,7 +63,7 @@ told at the end.
 		fmt.Fprintf(cmd.ErrOrStderr(), "rxe: capturing from %s (%s)\n", d.Name, d.NetDev)
 		sum, err := c.Capture(ctx, d.Name, out, o)
 		fmt.Fprintf(cmd.ErrOrStderr(), "rxe: %d packets captured, %d dropped because they came faster than they were read\n", sum.Captured, sum.Dropped)
-		return err
+		return interrupted(err)
 	}
 	return cmd
 }
