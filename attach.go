@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/gorxe/gorxe/control"
@@ -31,7 +32,7 @@ func attach(cfg *Config) (c *control.Client, why, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), attachWait)
 	defer cancel()
-	for _, w := range wanted(cfg, only) {
+	for _, w := range wanted(cfg, only || os.Getenv(control.SocketEnv) != "") {
 		if c, why = control.Dial(ctx, control.Socket(cfg.Daemon), w); !errors.Is(why, control.ErrNoDevice) {
 			break
 		}
@@ -64,26 +65,28 @@ func own(cfg *Config) string {
 	return ""
 }
 
-// wanted is how the device is asked for. The daemon of a socket that was named may
-// be in another network namespace, where the interfaces have other names; that of
-// the usual one has what is here, or not what is meant.
-func wanted(cfg *Config, only bool) []control.Want {
-	same := !only
+// wanted is how the device is asked for. The daemon of a socket that was named, by
+// the caller or in the environment, may be in another network namespace, where the
+// interfaces have other names; that of the usual one has what is here, or not what
+// is meant.
+func wanted(cfg *Config, named bool) (w []control.Want) {
+	if named && cfg.Name != "" {
+		w = append(w, control.Want{Name: cfg.Name})
+	}
 	switch {
 	case cfg.Interface != "":
-		w := []control.Want{{Interface: cfg.Interface, SameNetns: same}}
-		if only {
+		w = append(w, control.Want{Interface: cfg.Interface, SameNetns: !named})
+		if named {
 			w = append(w, control.Want{Name: cfg.Interface})
 		}
-		return w
 	case cfg.Addr != "":
 		if a, err := netip.ParseAddr(cfg.Addr); err == nil {
-			return []control.Want{{Addr: a, SameNetns: same}}
+			w = append(w, control.Want{Addr: a, SameNetns: !named})
 		}
-	case only:
-		return []control.Want{{Name: cfg.Name}}
+	case named && w == nil:
+		w = append(w, control.Want{})
 	}
-	return nil
+	return w
 }
 
 // opened is what Open and Probe have in common: the daemon's device, or what embed
