@@ -213,9 +213,12 @@ func TestReload(t *testing.T) {
 	require.ErrorContains(t, err, "another program has that port")
 	require.Equal(t, os.FileMode(0o666), mode())
 	if !builtWithCgo { // or root could
-		p.file("[metrics]\nlisten = \"127.0.0.1:" + freePort(t) + "\"\n[control]\ngroup = \"12345\"\n" + base)
+		other := freePort(t)
+		p.file("[metrics]\nlisten = \"127.0.0.1:" + other + "\"\n[control]\nmode = \"0600\"\n[admin]\ngroup = \"12345\"\n" + base)
 		_, err = d.admin.Reload(ctx)
 		require.ErrorContains(t, err, "a process may give its files to groups that it is in")
+		_, err = net.Dial("tcp", "127.0.0.1:"+other)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	}
 	get(t, "http://127.0.0.1:"+port+"/metrics")
 	require.Equal(t, os.FileMode(0o666), mode())
