@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -315,6 +316,9 @@ func (h *Hub) serve(conn *control.Conn) {
 	h.mu.Lock()
 	h.greet = slices.DeleteFunc(h.greet, func(c *control.Conn) bool { return c == conn })
 	h.mu.Unlock()
+	if errors.Is(err, io.EOF) {
+		return // it only looked whether anybody listens
+	}
 	if err != nil {
 		h.log.Warn("client refused", "err", err)
 		return
