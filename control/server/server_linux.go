@@ -195,12 +195,12 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 // admit checks whether a client may attach, and to this device at all.
-func (s *Server) admit(uid, gid uint32, pid int32) error {
+func (s *Server) admit(uid uint32, gids []uint32, pid int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.access
 	switch {
-	case a.UIDs == nil && a.GIDs == nil, uid == 0, uid == uint32(os.Geteuid()), slices.Contains(a.UIDs, uid), slices.Contains(a.GIDs, gid):
+	case a.UIDs == nil && a.GIDs == nil, uid == 0, uid == uint32(os.Geteuid()), slices.Contains(a.UIDs, uid), slices.ContainsFunc(gids, func(g uint32) bool { return slices.Contains(a.GIDs, g) }):
 	default:
 		return fmt.Errorf("%w: user %d (process %d) may not use %s: the daemon's configuration allows users %v and groups %v", control.ErrDenied, uid, pid, s.name, a.UIDs, a.GIDs)
 	}
@@ -365,7 +365,7 @@ func (h *Hub) hello(conn *control.Conn) (s *Server, hello *control.Hello, tag ui
 	s = found[0]
 	pid, uid, gid, err := sys.PeerCred(conn.UnixConn)
 	if err == nil {
-		err = s.admit(uid, gid, pid)
+		err = s.admit(uid, append(sys.PeerGroups(conn.UnixConn), gid), pid)
 	}
 	if err != nil {
 		return refuse(control.StatusOf(err), "%w", err)

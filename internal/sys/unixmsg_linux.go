@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,32 @@ func PeerCred(c *net.UnixConn) (pid int32, uid, gid uint32, err error) {
 		return 0, 0, 0, err
 	}
 	return cred.Pid, cred.Uid, cred.Gid, nil
+}
+
+// PeerGroups returns the supplementary groups of who is at the other end of a unix
+// socket. SO_PEERGROUPS, Linux 4.13; none where there is none.
+func PeerGroups(c *net.UnixConn) (gids []uint32) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n := uint32(0) // octets; the first call says how many there are
+		get := func(b []uint32) error {
+			_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(&n)), 0)
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		}
+		if err := get(nil); errors.Is(err, unix.ERANGE) && n > 0 && n <= 4*65536 {
+			gids = make([]uint32, n/4)
+			if get(gids) != nil {
+				gids = nil
+			}
+		}
+	})
+	return gids
 }
 
 // Rights returns the control message that passes descriptors. unix(7).
