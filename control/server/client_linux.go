@@ -292,10 +292,20 @@ func (s *Server) release(mem []byte) {
 }
 
 // giveBack unmaps memory that was shared with a client. That may go on holding what
-// it was given: the memory is taken from it, or limits would bound nothing.
+// it was given: the memory is taken from it, or limits would bound nothing. It is
+// done in steps, and others go first after each: the device may wait for this
+// processor.
 func (s *Server) giveBack(mem []byte) {
-	if err := sys.Discard(mem); err != nil {
-		s.log.Error("memory of a client", "octets", len(mem), "err", err)
+	for len(mem) > 0 {
+		n := min(len(mem), giveStep)
+		if err := sys.Discard(mem[:n]); err != nil {
+			s.log.Error("memory of a client", "octets", n, "err", err)
+		}
+		sys.Unmap(mem[:n])
+		mem = mem[n:]
+		sys.Yield()
 	}
-	sys.Unmap(mem)
 }
+
+// giveStep is how much memory is given back in one go: about 50 us of work.
+const giveStep = 256 << 10

@@ -22,7 +22,7 @@ import (
 // site is a daemon's inside: a device on a network in memory, served, and the device
 // at the other end, which is the test's own.
 type site struct {
-	t      *testing.T
+	t      testing.TB
 	served *nic.NIC
 	peer   *verbs.Context
 	server *server.Server
@@ -30,7 +30,7 @@ type site struct {
 	socket string
 }
 
-func newSite(t *testing.T, pair gorxe.PairConfig, cfg server.Config) *site {
+func newSite(t testing.TB, pair gorxe.PairConfig, cfg server.Config) *site {
 	t.Helper()
 	a, b := gorxe.NewPair(pair)
 	s := &site{t: t, served: a.Provider().(*nic.NIC), peer: b, socket: filepath.Join(t.TempDir(), "verbs.sock")}
@@ -69,7 +69,7 @@ func (s *site) attach() *verbs.Context {
 
 // end is one end of a connection.
 type end struct {
-	t   *testing.T
+	t   testing.TB
 	ctx *verbs.Context
 	pd  *verbs.PD
 	cq  *verbs.CQ
@@ -81,7 +81,7 @@ type end struct {
 	fence func()
 }
 
-func newEnd(t *testing.T, ctx *verbs.Context, typ verbs.QPType, size int) *end {
+func newEnd(t testing.TB, ctx *verbs.Context, typ verbs.QPType, size int) *end {
 	t.Helper()
 	e := &end{t: t, ctx: ctx, fence: func() {}}
 	var err error
@@ -96,7 +96,7 @@ func newEnd(t *testing.T, ctx *verbs.Context, typ verbs.QPType, size int) *end {
 	return e
 }
 
-func connect(t *testing.T, a, b *end, aAddr, bAddr netip.Addr) {
+func connect(t testing.TB, a, b *end, aAddr, bAddr netip.Addr) {
 	t.Helper()
 	fence := func() {
 		for _, e := range []*end{a, b} {
