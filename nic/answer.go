@@ -68,7 +68,7 @@ func (s *shard) waits(now int64, q *qp, by stepper) bool {
 		turn = now-q.tookAt < clientPatience
 	}
 	q.waited = turn && q.unanswered && q.prompt >= promptEnough &&
-		q.eng.Patient(now) && s.verify.Counts(q.eng.Flow().Dst)
+		q.eng.Patient(now) && s.verify.Counts(q.eng.Flow().Dst, q.eng.Flow().Src)
 	return q.waited
 }
 

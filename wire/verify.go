@@ -67,6 +67,9 @@ const (
 // one in 16 falls outside. A peer whose counter other traffic moves
 // by 65536 between two packets is thus checked at 2^-16 only.
 //
+// What is said of a peer here is kept for each address of ours that it sends to, groups
+// among them: Linux has other counters for other destinations.
+//
 // Anybody can make a right ICRC, with any source address: what a packet says of
 // its peer counts only when somebody vouches for it (Confirm). Otherwise one
 // forged packet could make a Verifier deaf to a peer, and many could fill its
@@ -74,16 +77,16 @@ const (
 //
 // One goroutine at a time may use a Verifier.
 type Verifier struct {
-	peers map[netip.Addr]*idPeer
+	peers map[way]*idPeer
 
 	// what the last packet would change, until it is confirmed
 	news    idPeer
-	newsOf  netip.Addr
+	newsOf  way
 	hasNews bool
 
 	// the last peer, and the last pseudo header's state
 	last     *idPeer
-	lastAddr netip.Addr
+	lastWay  way
 	src, dst netip.Addr
 	sport    uint16
 	flags    uint16
@@ -93,6 +96,9 @@ type Verifier struct {
 	// Learned counts identifications taken on the ICRC's word alone.
 	Learned uint64
 }
+
+// way is from a peer to an address of ours, or a group.
+type way struct{ src, dst netip.Addr }
 
 type idPeer struct {
 	id        uint16
@@ -111,7 +117,7 @@ type idPeer struct {
 }
 
 // NewVerifier returns a Verifier that knows no peers.
-func NewVerifier() *Verifier { return &Verifier{peers: make(map[netip.Addr]*idPeer)} }
+func NewVerifier() *Verifier { return &Verifier{peers: make(map[way]*idPeer)} }
 
 // Check is Examine and Confirm: for those who take every packet at its word,
 // such as a capture.
@@ -156,7 +162,7 @@ func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
 	switch {
 	case diff == 0:
 		if i == 0 {
-			v.count(d.Src, !d.IDKnown || d.ID == 0 && d.Flags&FlagDF != 0)
+			v.count(way{d.Src, d.Dst}, !d.IDKnown || d.ID == 0 && d.Flags&FlagDF != 0)
 		}
 		return trace.None
 	case d.IDKnown:
@@ -175,7 +181,8 @@ func (v *Verifier) Examine(now int64, d *Datagram, i int) trace.Reason {
 			return trace.DropICRC
 		}
 	}
-	v.news, v.newsOf = v.peer(d.Src), d.Src
+	v.newsOf = way{d.Src, d.Dst}
+	v.news = v.peer(v.newsOf)
 	before := v.news
 	r := v.news.admit(now, id^off, clear)
 	v.hasNews = v.news != before
@@ -190,7 +197,7 @@ func (v *Verifier) Confirm() {
 	}
 	v.hasNews = false
 	p := v.last
-	if p == nil || v.lastAddr != v.newsOf {
+	if p == nil || v.lastWay != v.newsOf {
 		if p = v.peers[v.newsOf]; p == nil {
 			if len(v.peers) >= maxPeers {
 				clear(v.peers)
@@ -198,7 +205,7 @@ func (v *Verifier) Confirm() {
 			p = new(idPeer)
 			v.peers[v.newsOf] = p
 		}
-		v.last, v.lastAddr = p, v.newsOf
+		v.last, v.lastWay = p, v.newsOf
 	}
 	if !p.known && v.news.known {
 		v.Learned++
@@ -208,8 +215,8 @@ func (v *Verifier) Confirm() {
 
 // count notes whether a peer counts the identifications of a burst from 0. Where
 // every identification is seen, one that does not begin there settles it.
-func (v *Verifier) count(a netip.Addr, counts bool) {
-	p := v.peer(a)
+func (v *Verifier) count(w way, counts bool) {
+	p := v.peer(w)
 	switch {
 	case p.known || p.odd || counts && p.counted == idSure:
 		return
@@ -218,14 +225,14 @@ func (v *Verifier) count(a netip.Addr, counts bool) {
 	default:
 		p.odd = true
 	}
-	v.news, v.newsOf, v.hasNews = p, a, true
+	v.news, v.newsOf, v.hasNews = p, w, true
 }
 
-// Counts reports whether a peer is known to number the packets of each burst from
-// 0, as UDP segmentation offload on an unconnected socket does, and no others. Over
-// IPv6 it is not known of any.
-func (v *Verifier) Counts(a netip.Addr) bool {
-	p := v.peer(a)
+// Counts reports whether a peer is known to number the packets of each burst to a
+// local address from 0, as UDP segmentation offload on an unconnected socket does, and
+// no others. Over IPv6 it is not known of any.
+func (v *Verifier) Counts(peer, local netip.Addr) bool {
+	p := v.peer(way{peer, local})
 	return !p.known && !p.odd && p.counted >= idSure
 }
 
@@ -290,15 +297,15 @@ func ahead(nanos, rate int64) uint16 {
 }
 
 // peer returns what is known of a peer.
-func (v *Verifier) peer(a netip.Addr) idPeer {
-	if v.last != nil && v.lastAddr == a {
+func (v *Verifier) peer(w way) idPeer {
+	if v.last != nil && v.lastWay == w {
 		return *v.last
 	}
-	p := v.peers[a]
+	p := v.peers[w]
 	if p == nil {
 		return idPeer{}
 	}
-	v.last, v.lastAddr = p, a
+	v.last, v.lastWay = p, w
 	return *p
 }
 

@@ -33,8 +33,8 @@ func TestGoldenICRC(t *testing.T) {
 		}
 		id := d.ID
 		d.IDKnown = false
-		if r := v.Check(0, &d, 0); r != trace.None || v.peers[d.Src].id != id {
-			t.Errorf("solved: %v id %d want %d", r, v.peers[d.Src].id, id)
+		if r := v.Check(0, &d, 0); r != trace.None || v.peers[way{d.Src, d.Dst}].id != id {
+			t.Errorf("solved: %v id %d want %d", r, v.peers[way{d.Src, d.Dst}].id, id)
 		}
 		d.Payload[13] ^= 0x10
 		if r := NewVerifier().Check(0, &d, 0); r != trace.DropICRC {

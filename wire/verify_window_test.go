@@ -27,6 +27,28 @@ func hidden(src netip.Addr, id uint16, df bool) *Datagram {
 	return &Datagram{Src: src, Dst: hiddenDst, SrcPort: sport, Payload: pkt}
 }
 
+// TestCountersOfDestinations: Linux numbers what it sends to a group, or to another
+// address of ours, by another counter. None of them is taken for a jump of the other.
+func TestCountersOfDestinations(t *testing.T) {
+	to := func(dst netip.Addr, id uint16) *Datagram {
+		d := hidden(hiddenSrc, id, true)
+		d.Dst = dst
+		binary.LittleEndian.PutUint32(d.Payload[60:], ICRC(d.Payload[:60], netip.AddrPortFrom(d.Src, d.SrcPort), netip.AddrPortFrom(dst, Port), id, true))
+		return d
+	}
+	v := NewVerifier()
+	for i := range uint16(100) {
+		for n, dst := range []string{"192.0.2.2", "192.0.2.3", "239.1.2.3"} {
+			if r := v.Check(int64(i), to(netip.MustParseAddr(dst), uint16(n+1)*20000+i), 0); r != trace.None {
+				t.Fatalf("datagram %d to %s: %v", i, dst, r)
+			}
+		}
+	}
+	if v.Learned != 3 {
+		t.Errorf("%d were learned", v.Learned)
+	}
+}
+
 // TestWindow walks the window of one peer's hidden identifications.
 func TestWindow(t *testing.T) {
 	const ok, out = trace.None, trace.DropICRCWindow
@@ -209,7 +231,7 @@ func TestForged(t *testing.T) {
 	v.Examine(0, hidden(hiddenDst, 7000, true), 0)
 	v.Examine(0, hidden(hiddenDst, 0, true), 0)
 	v.Confirm() // the last one taught that its sender counts
-	if p := v.peers[hiddenDst]; p == nil || p.known || p.counted != 1 {
+	if p := v.peers[way{hiddenDst, hiddenDst}]; p == nil || p.known || p.counted != 1 {
 		t.Error("a packet was confirmed by another one's Confirm")
 	}
 }
@@ -310,7 +332,7 @@ func TestHiddenSegments(t *testing.T) {
 			t.Fatalf("segment %d: %v", i, r)
 		}
 	}
-	if p := v.peers[hiddenSrc]; v.Learned != 0 || p.known || p.counted != 1 {
+	if p := v.peers[way{hiddenSrc, hiddenDst}]; v.Learned != 0 || p.known || p.counted != 1 {
 		t.Error("a counted burst taught more than that its sender counts")
 	}
 }
