@@ -156,14 +156,13 @@ func golden(t *testing.T, path, begin, end, want string) {
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(b), begin)
 	require.True(t, ok, "%s lacks %q", path, begin)
-	_, after, ok := strings.Cut(rest, end)
+	have, after, ok := strings.Cut(rest, end)
 	require.True(t, ok, "%s lacks %q", path, end)
-	want = before + begin + want + end + after
 	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o644))
 		return
 	}
-	require.Equal(t, want, string(b), "%s is not what the structs are: run the command in it", path)
+	require.Equal(t, want, have, "%s is not what the structs are: run the command in it", path)
 }
 
 // A C compiler lays the structs out as Go does, and has the same numbers.

@@ -19,7 +19,6 @@ type mapping struct {
 type space struct {
 	mu   sync.Mutex
 	maps map[*byte][]byte
-	over bool
 }
 
 func (s *space) add(mem []byte) {

@@ -63,7 +63,6 @@ type thing struct {
 	h      verbs.Handle // the device's
 	qpn    uint32
 	bell   uint64 // of a queue pair: shard and index
-	pd     verbs.Handle
 	mem    []byte // shared
 	costs  usage
 	groups map[verbs.GID]bool
