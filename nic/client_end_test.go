@@ -93,3 +93,52 @@ func TestNobodyTouchesDetachedDoorbells(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// When a completion queue overflows its queue pairs fail a few in each step, not all
+// their requests at once: others' packets do not wait for that.
+func TestOverflowInBites(t *testing.T) {
+	x, _ := pairWith(t, mem.Config{}, func(c *Config) { c.Manual = true })
+	cq, err := x.nic.CreateCQ(verbs.CQConfig{Depth: 4})
+	require.NoError(t, err)
+	pd, err := x.nic.AllocPD()
+	require.NoError(t, err)
+	const n, depth = 24, 1024
+	req := verbs.QPReq{PD: pd, SendCQ: cq.Handle, RecvCQ: cq.Handle, Type: verbs.RC, Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxRecvSGE: 1}}
+	var qps []verbs.Handle
+	for range n {
+		q, err := x.nic.CreateQP(req)
+		require.NoError(t, err)
+		binary.LittleEndian.PutUint32(q.RecvRing, depth)
+		init := verbs.QPAttr{State: verbs.StateInit, Port: 1}
+		require.NoError(t, x.nic.ModifyQP(q.Handle, &init, verbs.AttrState|verbs.AttrPort|verbs.AttrPKeyIndex|verbs.AttrAccess))
+		qps = append(qps, q.Handle)
+	}
+	failed := func() (k int) {
+		for _, h := range qps {
+			a, _, err := x.nic.QueryQP(h)
+			require.NoError(t, err)
+			if a.State == verbs.StateErr {
+				k++
+			}
+		}
+		return k
+	}
+	require.NoError(t, x.nic.ModifyQP(qps[0], &verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState))
+	for before, now := 1, int64(1); before < len(qps); now++ {
+		deadline := x.nic.Step(0, now)
+		k := failed()
+		require.Greater(t, k, before, "a step without progress")
+		require.LessOrEqual(t, (k-before)*2*depth, 2*(4096+2*depth), "more than a step's share")
+		if k < len(qps) {
+			require.Equal(t, now, deadline, "the rest waits for somebody to come by")
+		}
+		if before = k; now == 2 { // one goes meanwhile
+			require.NoError(t, x.nic.Destroy(verbs.KindQP, qps[n-1]))
+			qps = qps[:n-1]
+		}
+	}
+	for _, h := range qps {
+		require.NoError(t, x.nic.Destroy(verbs.KindQP, h))
+	}
+	require.NoError(t, x.nic.Destroy(verbs.KindCQ, cq.Handle))
+}

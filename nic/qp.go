@@ -70,7 +70,10 @@ type qp struct {
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
 	credit int  // see sched
-	dead   bool
+
+	failing bool // in shard.failing
+	depth   int  // of both queues, in work requests
+	dead    bool
 
 	// Of the messages that arrive; see answer.go.
 	tookAt     int64 // when the last did
@@ -144,6 +147,7 @@ func (n *NIC) createQP(client *Client, r verbs.QPReq, sqMem, rqMem []byte) (verb
 	case q.srq != nil && q.srq.pd != q.pd:
 		return verbs.QPInfo{}, nil, fmt.Errorf("nic: shared receive queue %#x is of another protection domain", uint32(r.SRQ))
 	}
+	q.depth = c.MaxSendWR + c.MaxRecvWR
 	q.s = n.shards[q.send.home]
 	if n.shardQPs[q.s.index] >= maxShardQPs {
 		return verbs.QPInfo{}, nil, fmt.Errorf("%w: %d queue pairs on shard %d; spread them over completion queues of other vectors", ErrLimit, maxShardQPs, q.s.index)

@@ -126,7 +126,7 @@ func (s *shard) letters(now int64, by stepper) {
 		s.packet(now, &p.from, b.buf[p.off:p.off+p.n], by)
 	}
 	for _, c := range failed {
-		s.overflow(now, c)
+		s.overflow(c)
 	}
 }
 

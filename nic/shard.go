@@ -31,6 +31,10 @@ const (
 	// rxPause is how long, in nanoseconds, steps of programs that only post do
 	// not look at the link.
 	rxPause = 100_000
+
+	// failBudget is how many work requests are flushed in one go when completion
+	// queues overflow, and up to one queue pair's more.
+	failBudget = 4096
 )
 
 // shard is one link and the queue pairs that use it. Whoever holds mu steps
@@ -59,8 +63,10 @@ type shard struct {
 	rung  []uint32
 	due   []*qp
 	lost  []*cq // overflown, to report
-	woken []*cq // to notify
-	full  bool  // the link took less than it was offered
+	// failing are queue pairs of overflown queues, to fail.
+	failing []*qp
+	woken   []*cq // to notify
+	full    bool  // the link took less than it was offered
 
 	big      bool  // so was what the last look at the link gave
 	received int64 // when a step last looked at the link
@@ -134,7 +140,7 @@ func (s *shard) step(now int64, by stepper) (deadline int64) {
 	s.settle(now)
 	s.notify()
 	deadline = s.wheel.deadline()
-	if more || s.ready.len() > 0 && !s.full {
+	if more || s.ready.len() > 0 && !s.full || len(s.failing) > 0 {
 		deadline = min(deadline, now)
 	}
 	s.bg.deadline.Store(deadline)
@@ -183,15 +189,18 @@ func (s *shard) touch(q *qp) {
 // settle looks after every engine that was called since the last time: what it
 // has to send, when it wants to be called, and what happened to it.
 func (s *shard) settle(now int64) {
-	for len(s.dirty)+len(s.lost) > 0 {
-		for i := 0; i < len(s.lost); i++ { // a flush may add to it
-			c := s.lost[i]
+	for some := true; len(s.dirty)+len(s.lost) > 0 || some && len(s.failing) > 0; {
+		for _, c := range s.lost {
 			s.report(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c.h})
-			s.overflow(now, c)
+			s.overflow(c)
 			s.tellFeeders(c)
 		}
 		clear(s.lost)
 		s.lost = s.lost[:0]
+		if some { // once
+			s.failSome(now)
+			some = false
+		}
 		for i, q := range s.dirty {
 			s.dirty[i] = nil
 			q.dirty = false
@@ -246,14 +255,30 @@ func (s *shard) notify() {
 	s.woken = s.woken[:0]
 }
 
-// overflow fails every queue pair of this shard that uses a completion queue.
-// IBA 11.6.3.2.
-func (s *shard) overflow(now int64, c *cq) {
+// overflow has every queue pair of this shard that uses a completion queue fail. IBA
+// 11.6.3.2.
+func (s *shard) overflow(c *cq) {
 	for _, q := range s.qps {
-		if q != nil && (q.send == c || q.recv == c) {
-			q.eng.Fail(now, trace.FailCQOverflow)
-			s.touch(q)
+		if q != nil && (q.send == c || q.recv == c) && !q.failing {
+			q.failing = true
+			s.failing = append(s.failing, q)
 		}
+	}
+}
+
+// failSome fails those queue pairs, which flushes them, but few at a time: one client
+// may have many, full of requests.
+func (s *shard) failSome(now int64) {
+	for left := failBudget; left > 0 && len(s.failing) > 0; {
+		q := s.failing[0]
+		s.failing[0], s.failing = nil, s.failing[1:]
+		q.failing = false
+		if q.dead {
+			continue
+		}
+		q.eng.Fail(now, trace.FailCQOverflow)
+		s.touch(q)
+		left -= q.depth
 	}
 }
 
