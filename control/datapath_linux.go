@@ -14,6 +14,11 @@ import (
 // spin is how long a wait polls before it sleeps.
 const spin = 50 * time.Microsecond
 
+// lookAgain is how long a wait sleeps at most before it looks whether the queue or the
+// device has ended. Whoever ends them wakes it, but its word is zeros by then, and may
+// become by the waking what it was: who was about to sleep would not notice.
+const lookAgain = time.Second
+
 // Doorbell implements verbs.Datapath: the daemon's loop sees the bit, unless it
 // sleeps.
 //
@@ -66,6 +71,7 @@ func (c *Client) WaitCQ(ctx context.Context, h verbs.Handle, q *verbs.CompQueue,
 		return c.noCQ(h)
 	}
 	defer c.leave(w)
+	over := func() bool { return ctx.Err() != nil || c.Err() != nil || m.ending.Load() }
 	seen := w.Load()
 	q.Arm(solicited)
 	if !q.Empty() {
@@ -74,8 +80,8 @@ func (c *Client) WaitCQ(ctx context.Context, h verbs.Handle, q *verbs.CompQueue,
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { c.poke(w) })()
 	}
-	for w.Load() == seen && ctx.Err() == nil && c.Err() == nil {
-		sys.FutexWait(w, seen, -1)
+	for w.Load() == seen && !over() {
+		sys.FutexWait(w, seen, lookAgain)
 	}
 	if !q.Empty() {
 		return nil

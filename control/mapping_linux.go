@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorxe/gorxe/internal/sys"
 )
@@ -12,6 +13,8 @@ type mapping struct {
 	mem  []byte
 	gate sync.RWMutex // held for reading by who waits on the memory
 	gone bool
+
+	ending atomic.Bool // its object is destroyed: nobody is to wait any more
 }
 
 // space is all memory that a Client has mapped. It outlives the Client, so that

@@ -264,6 +264,7 @@ func (c *Client) Destroy(k verbs.ObjectKind, h verbs.Handle) error {
 	m := c.objects[object{k, h}]
 	delete(c.objects, object{k, h})
 	if k == verbs.KindCQ && m != nil {
+		m.ending.Store(true)
 		if w := word(m.mem); w != nil && c.waiters[w] > 0 {
 			w.Add(1)
 			sys.FutexWake(w)

@@ -43,11 +43,12 @@ func NewCompQueue(mem []byte) (*CompQueue, error) {
 	return &CompQueue{ring: r}, nil
 }
 
-// Take moves completions from the ring to wc and returns how many.
+// Take moves completions from the ring to wc and returns how many: none when the
+// memory was taken back meanwhile by a NIC in another process, and is zeros.
 //
 //gorxe:hot
 func (q *CompQueue) Take(wc []WC) int {
-	n := int(min(q.ring.prod.Load()-q.next, uint32(len(wc))))
+	n := int(min(q.ready(), uint32(len(wc))))
 	for i := range n {
 		b := q.ring.unit(q.next + uint32(i))
 		wc[i] = WC{
@@ -58,6 +59,9 @@ func (q *CompQueue) Take(wc []WC) int {
 		}
 	}
 	if n > 0 {
+		if q.ready() == 0 { // the index goes before what it is of
+			return 0
+		}
 		q.next += uint32(n)
 		q.ring.cons.Store(q.next)
 	}
@@ -74,8 +78,14 @@ func (q *CompQueue) Arm(solicited bool) {
 	q.ring.flag.Or(v)
 }
 
+// ready returns how many completions wait to be taken. An index that is further than
+// the ring is long is nobody's: the memory is gone.
+//
+//gorxe:hot
+func (q *CompQueue) ready() uint32 { return q.ring.ahead(q.next) }
+
 // Empty reports whether nothing waits to be taken.
-func (q *CompQueue) Empty() bool { return q.ring.prod.Load() == q.ring.cons.Load() }
+func (q *CompQueue) Empty() bool { return q.ring.ahead(q.ring.cons.Load()) == 0 }
 
 // Overflown reports whether a completion was lost because the ring was full.
 func (q *CompQueue) Overflown() bool { return q.ring.flag.Load()&cqOverflown != 0 }

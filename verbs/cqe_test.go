@@ -101,6 +101,26 @@ func TestCompFull(t *testing.T) {
 	}
 }
 
+// TestCompMemoryGone: a NIC of another process takes its memory back, and zeros are
+// left: they are no completions, for who takes or who waits.
+func TestCompMemoryGone(t *testing.T) {
+	p := newCompPair(t, 4, 0)
+	got := make([]WC, 4)
+	for _, left := range []int{0, 1, 4} {
+		clear(p.mem)
+		p.r.prod, p.q.next = 7, 7
+		setWord(p.mem, 0, 7)
+		setWord(p.mem, 64, 7)
+		for range left {
+			require.True(t, p.r.Push(&WC{QPN: 1}))
+		}
+		require.Equal(t, left == 0, p.q.Empty())
+		clear(p.mem)
+		require.Zero(t, p.q.Take(got), left)
+		require.True(t, p.q.Empty(), left)
+	}
+}
+
 // TestArm: which completion wakes whom, and that it does once.
 func TestArm(t *testing.T) {
 	for _, c := range []struct {

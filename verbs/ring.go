@@ -71,6 +71,17 @@ func MakeRing(mem []byte) (Ring, bool) {
 // Units returns the number of units.
 func (r *Ring) Units() uint32 { return r.mask + 1 }
 
+// ahead returns how far the producer is ahead of an index, 0 when that is further
+// than there are units.
+//
+//gorxe:hot
+func (r *Ring) ahead(i uint32) uint32 {
+	if n := r.prod.Load() - i; n <= r.Units() {
+		return n
+	}
+	return 0
+}
+
 // unit returns the octets of the unit with free-running index i.
 func (r *Ring) unit(i uint32) []byte {
 	off := int(i&r.mask) * UnitLen

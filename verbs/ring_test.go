@@ -82,11 +82,12 @@ func TestCommonLayout(t *testing.T) {
 		{octet: 64, typ: "consumer index, u32", what: "consumer"},
 		{octet: 68, typ: "work requests retired, u32 (SQ only)", what: "NIC"},
 		{octet: 128, typ: "flags, u32", what: "both, atomically"},
+		{octet: 132, typ: "notifications, u32 (CQ between processes only)", what: "NIC; who waits loads it"},
 		{octet: 192, typ: "units of 64 octets, a power of two of them", what: "producer"},
 	} {
 		require.Equal(t, want, rows[i])
 	}
-	require.Len(t, rows, 5)
+	require.Len(t, rows, 6)
 
 	mem := NewRingMem(4)
 	require.Len(t, mem, 192+4*64)
@@ -96,13 +97,14 @@ func TestCommonLayout(t *testing.T) {
 	r.cons.Store(0x11121314)
 	r.ret.Store(0x21222324)
 	r.flag.Store(0x31323334)
+	r.note.Store(0x41424344)
 	for i := range uint32(4) {
 		for k := range r.unit(i) {
 			r.unit(i)[k] = byte(0x40 + i)
 		}
 	}
 	want := make([]byte, 192, len(mem))
-	for octet, v := range map[int]uint32{0: 0x01020304, 64: 0x11121314, 68: 0x21222324, 128: 0x31323334} {
+	for octet, v := range map[int]uint32{0: 0x01020304, 64: 0x11121314, 68: 0x21222324, 128: 0x31323334, 132: 0x41424344} {
 		setWord(want, octet, v)
 	}
 	for i := range byte(4) {

@@ -277,16 +277,22 @@ func (c *client) destroy(o object, t *thing) error {
 	delete(c.queues, o)
 	c.mu.Unlock()
 	if t.mem != nil {
-		c.s.release(t.mem)
+		c.s.release(t.mem, o.kind == verbs.KindCQ)
 	}
 	c.s.give(c, t.costs)
 	return nil
 }
 
 // release unmaps memory that no object of the device uses any more, once no step of
-// it can be looking.
-func (s *Server) release(mem []byte) {
+// it can be looking. The indexes of a completion ring go before what they are of, so
+// that a client that is still polling does not take zeros for completions.
+func (s *Server) release(mem []byte, comps bool) {
 	s.nic.Barrier()
+	if comps {
+		if err := sys.Discard(mem[:sys.PageRound(1)]); err != nil {
+			s.log.Error("indexes of a client's completion queue", "err", err)
+		}
+	}
 	s.giveBack(mem)
 }
 

@@ -1,0 +1,79 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/control/server"
+	"github.com/gorxe/gorxe/verbs"
+)
+
+// A completion queue may be destroyed while others wait on it, however often they
+// have been woken before: the memory of its word is gone by then, and what its
+// count becomes may be what a waiter has seen.
+func TestDestroyWakesWaiters(t *testing.T) {
+	s := newSite(t, gorxe.PairConfig{}, server.Config{})
+	for woken := range 4 {
+		a, b := newEnd(t, s.attach(), verbs.RC, 4096), newEnd(t, s.peer, verbs.RC, 4096)
+		connect(t, a, b, servedAddr, peerAddr)
+		ctx := t.Context()
+		wait := func() chan error {
+			ended := make(chan error, 1)
+			go func() {
+				var wc [1]verbs.WC
+				_, err := a.cq.Wait(ctx, wc[:])
+				ended <- err
+			}()
+			time.Sleep(20 * time.Millisecond) // asleep, most likely
+			return ended
+		}
+		for range woken {
+			w := wait()
+			a.recv(0, 64)
+			b.send(verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
+			b.wait()
+			require.NoError(t, <-w)
+		}
+		w := wait()
+		require.NoError(t, a.qp.Destroy())
+		destroyed := make(chan error, 1)
+		go func() { destroyed <- a.cq.Destroy() }()
+		for _, c := range []chan error{destroyed, w} {
+			select {
+			case err := <-c:
+				if c == w {
+					require.ErrorIs(t, err, verbs.ErrClosed)
+				} else {
+					require.NoError(t, err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatalf("woken %d times before, a waiter sleeps on", woken)
+			}
+		}
+	}
+}
+
+// A daemon that stops takes the memory of completion queues back: who polls finds
+// nothing, not zeros that look like completions, and who waits an error.
+func TestStopMakesNoCompletions(t *testing.T) {
+	s := newSite(t, gorxe.PairConfig{}, server.Config{})
+	a, b := newEnd(t, s.attach(), verbs.RC, 4096), newEnd(t, s.peer, verbs.RC, 4096)
+	connect(t, a, b, servedAddr, peerAddr)
+	for range 3 {
+		a.recv(0, 64)
+		b.send(verbs.SendWR{Opcode: verbs.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
+		b.wait()
+		a.wait()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, s.server.Close(ctx))
+	var wc [8]verbs.WC
+	require.Zero(t, a.cq.Poll(wc[:]), "%+v", wc)
+	_, err := a.cq.Wait(ctx, wc[:])
+	require.ErrorIs(t, err, verbs.ErrFailed)
+}
