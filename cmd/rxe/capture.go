@@ -31,6 +31,7 @@ told at the end.
 	}
 	a.add(cmd)
 	f := cmd.Flags()
+	f.Lookup("dev").Usage = "device of the daemon, by its name or its interface's; needed where it has several"
 	f.StringVarP(&file, "write", "w", "", "file to write; - is standard output")
 	f.Uint64VarP(&o.Count, "count", "c", 0, "end after this many packets (0: never)")
 	f.IntVarP(&o.SnapLen, "snap", "s", 0, "octets to keep of each packet (0: all)")

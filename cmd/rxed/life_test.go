@@ -242,8 +242,11 @@ func TestLimits(t *testing.T) {
 	l, err := d.admin.Limits(ctx, "rxe0")
 	require.NoError(t, err)
 	l.Device.Clients = 1
+	require.NotZero(t, l.PerClient.Groups)
+	l.PerClient.Groups = 3
 	l, err = d.admin.SetLimits(ctx, "rxe0", l)
 	require.NoError(t, err)
+	require.Equal(t, 3, l.PerClient.Groups)
 	require.Equal(t, 1, l.Device.Clients)
 	l.Device.Clients = -1
 	_, err = d.admin.SetLimits(ctx, "rxe0", l)

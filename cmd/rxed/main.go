@@ -115,7 +115,7 @@ func (f *flags) run(cmd *cobra.Command, code *int) error {
 		}
 	})
 	if f.config == "" && len(f.over.Interfaces)+len(f.over.Addrs) == 0 {
-		return errors.New("what shall be served? -d eth0 serves a device on an interface, -c FILE those of a configuration; --help tells more")
+		return errors.New("what shall be served? -d eth0 serves a device on an interface, --addr 127.0.0.5 one on an address, -c FILE those of a configuration; --help tells more")
 	}
 	if f.config != "" {
 		path, err := filepath.Abs(f.config) // it is read again, perhaps from elsewhere

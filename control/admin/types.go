@@ -184,6 +184,7 @@ type LimitSet struct {
 	SRQs    int   `json:"srqs"`
 	AHs     int   `json:"ahs"`
 	CQEs    int   `json:"cqes"`
+	Groups  int   `json:"groups"` // attachments to multicast groups
 	Clients int   `json:"clients"`
 	Bytes   int64 `json:"bytes"`
 }

@@ -66,7 +66,7 @@ func (d *device) limits() admin.Limits {
 func limitSet(l server.Limits) admin.LimitSet {
 	return admin.LimitSet{
 		QPs: l.QPs, CQs: l.CQs, MRs: l.MRs, MWs: l.MWs, PDs: l.PDs, SRQs: l.SRQs, AHs: l.AHs, CQEs: l.CQEs,
-		Clients: l.Clients, Bytes: l.Bytes,
+		Groups: l.Groups, Clients: l.Clients, Bytes: l.Bytes,
 	}
 }
 
@@ -75,12 +75,11 @@ func limitSet(l server.Limits) admin.LimitSet {
 func (d *Daemon) setLimits(dev *device, l admin.Limits) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := find(d.cfg.Devices, dev.cfg.Name)
-	client, err := fromLimitSet(l.PerClient, c.PerClient)
+	client, err := fromLimitSet(l.PerClient)
 	if err != nil {
 		return err
 	}
-	total, err := fromLimitSet(l.Device, c.Total)
+	total, err := fromLimitSet(l.Device)
 	if err != nil {
 		return err
 	}
@@ -90,17 +89,17 @@ func (d *Daemon) setLimits(dev *device, l admin.Limits) error {
 	d.log.Info("limits changed", "device", dev.cfg.Name, "per_client", fmt.Sprintf("%+v", client), "total", fmt.Sprintf("%+v", total))
 	next := *d.cfg
 	next.Devices = append([]Device(nil), d.cfg.Devices...)
-	c = find(next.Devices, dev.cfg.Name)
+	c := find(next.Devices, dev.cfg.Name)
 	c.PerClient, c.Total = client, total
 	d.cfg = &next
 	return nil
 }
 
-// fromLimitSet checks limits; what a set does not have stays as it was.
-func fromLimitSet(s admin.LimitSet, was Limits) (Limits, error) {
+// fromLimitSet checks limits.
+func fromLimitSet(s admin.LimitSet) (Limits, error) {
 	l := Limits{
 		QPs: s.QPs, CQs: s.CQs, MRs: s.MRs, MWs: s.MWs, PDs: s.PDs, SRQs: s.SRQs, AHs: s.AHs, CQEs: s.CQEs,
-		Groups: was.Groups, Clients: s.Clients, Bytes: s.Bytes,
+		Groups: s.Groups, Clients: s.Clients, Bytes: s.Bytes,
 	}
 	for _, c := range []struct {
 		name     string
@@ -114,6 +113,7 @@ func fromLimitSet(s admin.LimitSet, was Limits) (Limits, error) {
 		{"srqs", int64(l.SRQs), int64(maxima.SRQs)},
 		{"ahs", int64(l.AHs), int64(maxima.AHs)},
 		{"cqes", int64(l.CQEs), int64(maxima.CQEs)},
+		{"groups", int64(l.Groups), int64(maxima.Groups)},
 		{"clients", int64(l.Clients), int64(maxima.Clients)},
 		{"bytes", l.Bytes, maxima.Bytes},
 	} {

@@ -29,7 +29,7 @@ func listen(network, path string, mode fs.FileMode, gid int) (s *socket, err err
 	dir := filepath.Dir(path)
 	d, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("socket %s: there is no folder %s: make it, or name another path", path, dir)
+		return nil, fmt.Errorf("socket %s: there is no folder %s: make it, or name another path (RXED_SOCKET and RXED_ADMIN)", path, dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
