@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,10 +151,17 @@ func findQP(ctx context.Context, c *admin.Client, devs []admin.DeviceInfo, text 
 			dev, q = devs[i].Name, x
 		}
 	}
-	if dev != "" {
-		err = nil
+	switch {
+	case dev != "":
+		return dev, q, nil
+	case errors.Is(err, admin.ErrNotFound):
+		var names []string
+		for i := range devs {
+			names = append(names, devs[i].Name)
+		}
+		err = fmt.Errorf("no queue pair has number %#06x on %s: it was destroyed, or never was; rxe qp lists those there are", n, strings.Join(names, ", "))
 	}
-	return dev, q, err
+	return "", q, err
 }
 
 func writeJSON(w io.Writer, v any) error {

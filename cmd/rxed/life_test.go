@@ -252,6 +252,13 @@ func TestLimits(t *testing.T) {
 	_, err = d.admin.SetLimits(ctx, "rxe0", l)
 	require.ErrorIs(t, err, admin.ErrInvalid)
 	require.ErrorContains(t, err, "limit clients of -1: it takes a number from 0")
+	l.Device.Clients, l.PerClient.Clients = 1, 1
+	_, err = d.admin.SetLimits(ctx, "rxe0", l)
+	require.ErrorContains(t, err, "limit clients of one client")
+	// A reload undoes what was set, and nothing else: the rest is the default still.
+	r, err := d.admin.Reload(ctx)
+	require.NoError(t, err)
+	require.Len(t, r.Changed, 2, "%v", r.Changed)
 	d.stop()
 }
 

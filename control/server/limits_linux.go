@@ -42,6 +42,21 @@ func (l Limits) or(d Limits) Limits {
 	return l
 }
 
+// Keep returns l with was in the place of each limit that is as it is now: what does
+// not change stays as it was said, 0 for a default.
+func (l Limits) Keep(now, was Limits) Limits {
+	n, w := now.fields(), was.fields()
+	for i, f := range l.fields() {
+		if *f.v == *n[i].v {
+			*f.v = *w[i].v
+		}
+	}
+	if l.Bytes == now.Bytes {
+		l.Bytes = was.Bytes
+	}
+	return l
+}
+
 type limitField struct {
 	name string
 	v    *int

@@ -360,7 +360,7 @@ func (h *Hub) hello(conn *control.Conn) (s *Server, hello *control.Hello, tag ui
 	case len(found) == 0:
 		return refuse(control.NoDevice, "%w: this rxed has no device %q, but %s", control.ErrNoDevice, control.Text(hello.Want[:]), h.list())
 	case len(found) > 1:
-		return refuse(control.NoDevice, "%w: %q is not one device of this rxed; name one of %s", control.ErrNoDevice, control.Text(hello.Want[:]), h.list())
+		return refuse(control.NoDevice, "%w: this rxed has several that would do; name one of %s", control.ErrNoDevice, h.list())
 	}
 	s = found[0]
 	pid, uid, gid, err := sys.PeerCred(conn.UnixConn)

@@ -75,6 +75,9 @@ func limitSet(l server.Limits) admin.LimitSet {
 func (d *Daemon) setLimits(dev *device, l admin.Limits) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if l.PerClient.Clients != 0 {
+		return fmt.Errorf("%w: limit clients of one client: it is the device's alone", admin.ErrInvalid)
+	}
 	client, err := fromLimitSet(l.PerClient)
 	if err != nil {
 		return err
@@ -83,6 +86,10 @@ func (d *Daemon) setLimits(dev *device, l admin.Limits) error {
 	if err != nil {
 		return err
 	}
+	// What is in force stays as the configuration has it: 0 for a default.
+	nowClient, nowTotal := dev.server.Limits()
+	was := find(d.cfg.Devices, dev.cfg.Name)
+	client, total = client.Keep(nowClient, was.PerClient), total.Keep(nowTotal, was.Total)
 	if err := d.back.SetLimits(dev.cfg.Name, client, total); err != nil {
 		return err
 	}
