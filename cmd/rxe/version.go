@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	buildinfo "github.com/gorxe/gorxe/internal/version"
 )
 
 func newVersionCmd() *cobra.Command {
@@ -19,30 +20,5 @@ func newVersionCmd() *cobra.Command {
 	}
 }
 
-// version says what this was built of, as far as the program knows.
-func version() string {
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "rxe, version unknown"
-	}
-	return versionOf(b)
-}
-
-func versionOf(b *debug.BuildInfo) string {
-	v := b.Main.Version
-	if v == "" {
-		v = "(devel)"
-	}
-	s := "rxe " + v
-	set := map[string]string{}
-	for _, x := range b.Settings {
-		set[x.Key] = x.Value
-	}
-	if r := set["vcs.revision"]; r != "" {
-		s += ", revision " + r[:min(12, len(r))]
-		if set["vcs.modified"] == "true" {
-			s += " with changes"
-		}
-	}
-	return s + ", " + b.GoVersion
-}
+// version says what this was built of.
+func version() string { return buildinfo.Of("rxe") }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorxe/gorxe/internal/daemon"
+	"github.com/gorxe/gorxe/internal/version"
 )
 
 // Exit codes.
@@ -89,7 +90,7 @@ number of the signal that came second.`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true, // run prints them
 		SilenceUsage:  true,
-		Version:       version(),
+		Version:       version.Of("rxed"),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return f.run(cmd, code) },
 	}
 	cmd.SetVersionTemplate("{{.Version}}\n")
@@ -136,7 +137,7 @@ func (f *flags) run(cmd *cobra.Command, code *int) error {
 		return cfg.Print(cmd.OutOrStdout())
 	}
 	*code = exitFailed
-	if *code, err = daemon.Run(cfg, daemon.Options{Load: f.load, Version: version(), Stderr: cmd.ErrOrStderr()}); err != nil {
+	if *code, err = daemon.Run(cfg, daemon.Options{Load: f.load, Version: version.Of("rxed"), Stderr: cmd.ErrOrStderr()}); err != nil {
 		*code = exitFailed
 	}
 	return err

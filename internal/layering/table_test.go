@@ -71,6 +71,7 @@ var house = map[string]rule{
 	"internal/mutants":  {imports: []string{"internal/overlay"}},
 	"internal/planted":  {imports: []string{"internal/overlay"}},
 	"internal/overlay":  {},
+	"internal/version":  {},
 
 	"internal/show":                {imports: []string{"control/admin"}},
 	"internal/inspect/inspecttest": {imports: []string{"internal/inspect", "nic", "link/", "verbs"}}, // what tests of these share
