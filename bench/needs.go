@@ -46,7 +46,7 @@ func needs() []need {
 		{name: "RC WRITE 64 KiB, receiver behind rxed", of: "write_64k_to_rxed", against: []string{"write_64k_own"}, words: "embedded", ratio: 0.8},
 		{name: "RC SEND 2 B half round trip, one end behind rxed", of: "send_lat_rxed.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 1.7, atMost: true},
 		{name: "RC SEND 2 B half round trip, both behind rxed", of: "send_lat_rxed2.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 2.8, atMost: true},
-		{name: "wait of a small message in rxed beside bulk, p99", of: "queue_rxed.p99", words: "super-packets", ratio: 2, atMost: true},
+		{name: "small message in rxed beside bulk: ahead of it, p99", of: "queue_rxed.ahead.p99", words: "super-packets", ratio: 2, atMost: true},
 		{name: "allocations a packet, RC WRITE 64 KiB", of: "write_64k.allocs", words: "", ratio: 0.001, atMost: true},
 	}
 }
@@ -61,6 +61,7 @@ func reported() []need {
 		{name: "RC SEND 2 B half round trip, udp", of: "send_lat_udp.p50", against: []string{"floor_lat.p50"}, words: "its system calls alone"},
 		{name: "  its 99th percentile, udp", of: "send_lat_udp.p99", against: []string{"floor_lat.p99"}, words: "theirs"},
 		{name: "its system calls alone, 2 B half round trip", of: "floor_lat.p50", against: []string{"ucx_tag_lat.p50"}, words: "UCX tag_lat"},
+		{name: "  its time until it left, p99", of: "queue_rxed.time.p99", words: "a super-packet's time"},
 		{name: "RC SEND 2 B, asleep between messages, one end behind rxed", of: "asleep_lat_rxed.p50", against: []string{"asleep_lat_own.p50"}, words: "embedded"},
 		{name: "RC SEND 2 B, asleep between messages", of: "asleep_lat.p50", against: []string{"qperf_udp_lat"}, words: "qperf udp_lat"},
 	}

@@ -21,9 +21,11 @@ import (
 
 // How long a small message waits in a daemon beside a client that sends all it can.
 // Both are attached to one rxed; the small one writes, now and then, what time it is
-// into the other end's memory, and the time at which the packet left the host, by
-// the kernel's stamp on a capture, tells the rest. The unit is what a super-packet of
-// the bulk takes at the rate that it had meanwhile.
+// into the other end's memory. A capture, with the kernel's time stamps, then tells how
+// many super-packets of the bulk left between that time and the message, which is its
+// wait in the daemon's queue, and how long it took, which on two processors for four
+// busy threads is also the wait for one of those. The unit of time is what a
+// super-packet takes at the rate that the bulk had meanwhile.
 
 // stampLen is the payload of a probe: its number and the time it was posted.
 const stampLen = 16
@@ -95,7 +97,7 @@ func (b *bed) queueing(ctx context.Context, o *options) (got samples, err error)
 		return nil, err
 	}
 	file := filepath.Join(b.dir, "probes.pcap")
-	dump := p.in(ctx, b.a, "tcpdump", "-q", "-i", p.iface, "-Q", "out", "--time-stamp-precision=nano", "-s", "128", "-w", file, "udp port 4791 and less 120")
+	dump := p.in(ctx, b.a, "tcpdump", "-q", "-i", p.iface, "-Q", "out", "--time-stamp-precision=nano", "-B", "65536", "-s", "128", "-w", file, "udp port 4791")
 	ended, err := started(dump)
 	if err != nil {
 		return nil, err
@@ -130,13 +132,17 @@ func (b *bed) queueing(ctx context.Context, o *options) (got samples, err error)
 	if err := json.Unmarshal(rb.out, &figures); err != nil {
 		return nil, err
 	}
-	delays, err := stamps(file)
+	delays, ahead, err := stamps(file)
 	if err != nil {
 		return nil, err
 	}
 	unit := superPacket * 8 / figures[""] // nanoseconds
-	at := func(q float64) float64 { return float64(delays[int(q*float64(len(delays)-1))]) / unit }
-	return samples{"p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "unit_us": unit / 1000, "gbits": figures[""], "probes": float64(len(delays))}, nil
+	at := func(l []time.Duration, q float64) float64 { return float64(l[int(q*float64(len(l)-1))]) }
+	return samples{
+		"ahead.p50": at(ahead, 0.5), "ahead.p99": at(ahead, 0.99), "ahead.p999": at(ahead, 0.999),
+		"time.p50": at(delays, 0.5) / unit, "time.p99": at(delays, 0.99) / unit,
+		"unit_us": unit / 1000, "gbits": figures[""], "probes": float64(len(delays)),
+	}, nil
 }
 
 // started starts a capture and returns when it captures; the channel gives how it
@@ -165,35 +171,41 @@ func started(dump *exec.Cmd) (<-chan error, error) {
 	return ended, nil
 }
 
-// stamps returns how long probes took until they left, ascending, without those of
-// the first tenth.
-func stamps(file string) ([]time.Duration, error) {
+// stamps returns how long probes took until they left, and how many super-packets
+// left meanwhile, each ascending, without those of the first tenth.
+func stamps(file string) (delays, ahead []time.Duration, err error) {
 	r, err := pcap.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer r.Close()
 	const header, icrc = 14 + 20 + 8 + 12 + 16, 4 // Ethernet to RETH
-	var out []time.Duration
+	var bulk []int64                              // when super-packets left
 	for {
 		f, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if len(f.Data) != header+stampLen+icrc {
-			continue
+		at := f.Time.UnixNano()
+		switch {
+		case f.Len > superPacket/2:
+			bulk = append(bulk, at)
+		case len(f.Data) == header+stampLen+icrc:
+			posted := int64(binary.BigEndian.Uint64(f.Data[header+8:]))
+			first, _ := slices.BinarySearch(bulk, posted)
+			delays = append(delays, time.Duration(at-posted))
+			ahead = append(ahead, time.Duration(len(bulk)-first))
 		}
-		posted := int64(binary.BigEndian.Uint64(f.Data[header+8:]))
-		out = append(out, time.Duration(f.Time.UnixNano()-posted))
 	}
-	if len(out) < 100 {
-		return nil, fmt.Errorf("only %d probes were captured", len(out))
+	if len(delays) < 100 || len(bulk) < 100 {
+		return nil, nil, fmt.Errorf("only %d probes and %d super-packets were captured", len(delays), len(bulk))
 	}
-	out = out[len(out)/10:]
-	slices.Sort(out)
-	return out, nil
+	delays, ahead = delays[len(delays)/10:], ahead[len(ahead)/10:]
+	slices.Sort(delays)
+	slices.Sort(ahead)
+	return delays, ahead, nil
 }
 
 // address is where the two ends of a job meet.

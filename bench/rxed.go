@@ -49,7 +49,9 @@ func (b *bed) build(ctx context.Context) (err error) {
 		return err
 	}
 	at := filepath.Join(b.dir, "rxed")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", at, "github.com/gorxe/gorxe/cmd/rxed").CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", "build", "-o", at, "github.com/gorxe/gorxe/cmd/rxed")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does: rights are given up
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building rxed: %w: %s", err, out)
 	}
 	b.rxed = at

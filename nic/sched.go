@@ -5,6 +5,11 @@ package nic
 // spent its credit, and what it has overspent is taken from its next turn, so that
 // nobody gains by long bursts or by many queue pairs. Shreedhar and Varghese,
 // "Efficient Fair Queuing Using Deficit Round Robin", SIGCOMM 1995.
+//
+// A client that begins to send has its first turn at once. When that leaves it with
+// nothing to send it keeps a place behind the others all the same, and is new again
+// only when that has come, so that nobody gains by beginning over and over. As in
+// FQ-CoDel, RFC 8290, 4.1 and 4.2.
 
 const (
 	// quantum is the credit of a turn: a little less than a super-packet costs, so
@@ -21,7 +26,7 @@ const (
 type lane struct {
 	qps    fifo[qp]
 	credit int
-	queued bool // in sched.lanes
+	queued bool // in sched.lanes, where it may be empty
 }
 
 // sched is the queue of those that have something to send on a shard.
@@ -48,7 +53,7 @@ func (d *sched) push(q *qp) {
 	d.n++
 	if !l.queued {
 		l.queued = true
-		d.lanes.push(l)
+		d.lanes.unpop(l)
 	}
 }
 
@@ -56,8 +61,11 @@ func (d *sched) push(q *qp) {
 // again or rest says, before the next pop.
 func (d *sched) pop() *qp {
 	l := d.lanes.peek()
-	for l.credit <= 0 {
-		if l.credit += quantum; l.credit <= 0 {
+	for l.qps.len() == 0 || l.credit <= 0 {
+		if l.qps.len() == 0 {
+			d.lanes.pop().queued = false
+			l = d.lanes.peek()
+		} else if l.credit += quantum; l.credit <= 0 {
 			l = d.lanes.rotate()
 		}
 	}
@@ -97,12 +105,11 @@ func (d *sched) again(q *qp) {
 // saved, debts are.
 func (d *sched) rest(q *qp) {
 	q.credit = min(q.credit, 0)
-	switch l := d.lane(q); {
-	case l.qps.len() == 0:
+	l := d.lane(q)
+	if l.qps.len() == 0 {
 		l.credit = min(l.credit, 0)
-		l.queued = false
-		d.lanes.pop()
-	case l.credit <= 0:
+	}
+	if l.credit <= 0 {
 		d.lanes.rotate()
 	}
 }
