@@ -257,6 +257,9 @@ func (c *Client) call(op Op, in, out any) (rest []byte, fds []int, err error) {
 		c.mu.Lock()
 		delete(c.calls, tag)
 		c.mu.Unlock()
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			<-c.done // the reader is about to find the end too, and says what it is
+		}
 		if e := c.Err(); e != nil {
 			err = e
 		}

@@ -52,6 +52,18 @@ func (c *Context) Close() error {
 	return c.p.Close()
 }
 
+// full says of a queue that takes no more that its device is no more, where that is
+// why: it would stay full however long its completions are waited for.
+func (c *Context) full(err error) error {
+	if err != ErrQueueFull {
+		return err
+	}
+	if p, ok := c.p.(interface{ Err() error }); ok && p.Err() != nil {
+		return p.Err()
+	}
+	return err
+}
+
 // AllocPD allocates a protection domain.
 func (c *Context) AllocPD() (*PD, error) {
 	h, err := c.p.AllocPD()

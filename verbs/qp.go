@@ -297,7 +297,7 @@ func (q *QP) PostSend(wr []SendWR) (n int, err error) {
 	if n > 0 {
 		q.pd.ctx.p.Doorbell(q.info.Handle)
 	}
-	return n, err
+	return n, q.pd.ctx.full(err)
 }
 
 func (q *QP) checkSend(w *SendWR) error {
@@ -387,7 +387,7 @@ func (q *QP) PostRecv(wr []RecvWR) (n int, err error) {
 	if flush {
 		q.pd.ctx.p.Doorbell(q.info.Handle)
 	}
-	return n, err
+	return n, q.pd.ctx.full(err)
 }
 
 func (q *QP) checkRecv() error {

@@ -82,7 +82,7 @@ func (s *SRQ) PostRecv(wr []RecvWR) (n int, err error) {
 	if n > 0 {
 		s.rq.Publish()
 	}
-	return n, err
+	return n, s.pd.ctx.full(err)
 }
 
 // SetLimit arms the limit: EventSRQLimit is reported once, when fewer than n

@@ -76,4 +76,34 @@ func TestStopMakesNoCompletions(t *testing.T) {
 	require.Zero(t, a.cq.Poll(wc[:]), "%+v", wc)
 	_, err := a.cq.Wait(ctx, wc[:])
 	require.ErrorIs(t, err, verbs.ErrFailed)
+	// Requests still find room, until they do not: that is not for want of polling.
+	for err = nil; err == nil; {
+		_, err = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, 8)}}})
+	}
+	require.ErrorIs(t, err, verbs.ErrFailed)
+}
+
+// Whatever a program is calling when its daemon stops, it is told that that has ended:
+// also when the call finds the socket closed before the reader does.
+func TestStopAmidCalls(t *testing.T) {
+	s := newSite(t, gorxe.PairConfig{}, server.Config{})
+	const clients = 16
+	ended := make(chan error, clients)
+	for range clients {
+		ctx := s.attach()
+		go func() {
+			for {
+				if _, err := ctx.Port(); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, s.server.Close(ctx))
+	for range clients {
+		require.ErrorIs(t, <-ended, verbs.ErrFailed)
+	}
 }
