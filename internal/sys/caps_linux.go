@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -157,10 +158,13 @@ func capset(c Caps) error {
 	return allThreads("capset", unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(d)), 0)
 }
 
-// allThreads makes a system call on every thread of the process.
+// allThreads makes a system call on every thread of the process. Each is interrupted
+// for it and goes back to what it waits for, which is the moment that longestWait tells
+// of: the next call does not come at once.
 //
 //go:uintptrescapes
 func allThreads(name string, trap, a1, a2, a3 uintptr) error {
+	time.Sleep(time.Millisecond)
 	_, _, e := syscall.AllThreadsSyscall6(trap, a1, a2, a3, 0, 0, 0)
 	switch e {
 	case 0:

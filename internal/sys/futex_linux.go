@@ -15,16 +15,12 @@ const (
 )
 
 // FutexWait blocks until FutexWake is called on w in any process that shares its
-// memory, w is not v, or d has passed; d < 0 means for ever. It may return early.
+// memory, w is not v, or d has passed; d < 0 means for ever. It may return early, and
+// does after longestWait.
 // futex(2). A wake never blocks and needs no descriptor, so the one who waits can
 // do the one who wakes no harm.
 func FutexWait(w *atomic.Uint32, v uint32, d time.Duration) {
-	var ts *unix.Timespec
-	if d >= 0 {
-		t := unix.NsecToTimespec(int64(d))
-		ts = &t
-	}
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(v), uintptr(unsafe.Pointer(ts)), 0, 0)
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(v), uintptr(unsafe.Pointer(bounded(d))), 0, 0)
 }
 
 // FutexWake wakes everybody who waits on w.

@@ -21,6 +21,23 @@ type Poller struct {
 
 const pollerFixed = 2
 
+// longestWait bounds system calls that block. Go 1.26 stops all goroutines, as its
+// collector must, by taking the processors of those that are in a system call when it
+// looks; one that enters at just that moment keeps its own, and everything waits for
+// the call to end (runtime.reentersyscall looks at gcwaiting before it says that it is in
+// the call, stopTheWorldWithSema looks but once, and preemptone leaves it alone). Earlier
+// versions looked the other way round.
+const longestWait = 100 * time.Millisecond
+
+// bounded is a wait of at most longestWait, where d < 0 is for ever.
+func bounded(d time.Duration) *unix.Timespec {
+	if d < 0 || d > longestWait {
+		d = longestWait
+	}
+	t := unix.NsecToTimespec(int64(d))
+	return &t
+}
+
 // NewPoller returns a Poller over fds, which it does not own.
 func NewPoller(fds []int) (*Poller, error) {
 	efd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
@@ -50,7 +67,8 @@ func (p *Poller) Set(fds []int) {
 }
 
 // Wait blocks until a descriptor is readable, out is writable (unless it is
-// negative), Wake is called, or d has passed; d < 0 means for ever. It returns
+// negative), Wake is called, or d has passed; d < 0 means for ever. It may return
+// early, and does after longestWait. It returns
 // a set of the readable ones by index; the 64th and later share the last bit,
 // and around a Set the indexes are those of either list.
 // One goroutine at a time may wait.
@@ -63,13 +81,8 @@ func (p *Poller) Wait(d time.Duration, out int) (ready uint64, err error) {
 	if p.next.Load() != nil {
 		p.watch(*p.next.Swap(nil))
 	}
-	var ts *unix.Timespec
-	if d >= 0 {
-		t := unix.NsecToTimespec(int64(d))
-		ts = &t
-	}
 	p.fds[1].Fd = int32(out)
-	n, err := unix.Ppoll(p.fds, ts, nil)
+	n, err := unix.Ppoll(p.fds, bounded(d), nil)
 	switch {
 	case err == unix.EINTR:
 		return 0, nil
