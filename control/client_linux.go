@@ -131,7 +131,9 @@ func (c *Client) greet(ctx context.Context, w Want) error {
 		h.By = ByAddr
 		PutText(h.Want[:], w.Addr.String())
 	}
-	defer context.AfterFunc(ctx, func() { c.shut(ctx.Err()) })()
+	defer context.AfterFunc(ctx, func() {
+		c.shut(fmt.Errorf("control: the daemon at %s has not answered; see whether it is stopped, or restart it: %w", c.path, ctx.Err()))
+	})()
 	_, fds, err := c.call(OpHello, &h, &c.hello)
 	if err != nil {
 		return err

@@ -2,12 +2,15 @@ package server_test
 
 import (
 	"context"
+	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/control"
 	"github.com/gorxe/gorxe/control/server"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -106,4 +109,17 @@ func TestStopAmidCalls(t *testing.T) {
 	for range clients {
 		require.ErrorIs(t, <-ended, verbs.ErrFailed)
 	}
+}
+
+// A daemon that takes connections and answers nothing, since it is stopped, is named.
+func TestDialUnanswered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "verbs.sock")
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = control.Dial(ctx, path, control.Want{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, path)
 }
