@@ -135,12 +135,15 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		if e == us {
 			return errors.Join(dev.Close(), open())
 		}
-		err := far.Close()
-		if err == nil {
-			far, err = peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
-			e.side = kernel{far}
+		if err := far.Close(); err != nil {
+			return err
 		}
-		return err
+		again, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+		if err != nil {
+			return err
+		}
+		far, e.side = again, kernel{again}
+		return nil
 	}
 	err = run(w)
 	a.Note, a.Wire = w.note, w.wire

@@ -242,8 +242,9 @@ class Endpoint:
         return dict(events=out)
 
     def close(self):  # windows first: one of rxe holds the queue pair that bound it
-        for x in self.mws + self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
-            if x: x.close()
+        with OPENING:  # a descriptor that is closed while another endpoint looks for its own may have that number
+            for x in self.mws + self.qps + self.sockets + list(self.ahs.values()) + self.replies + self.srqs + self.mrs + self.cqs + [self.cq, self.pd, self.other, self.ctx]:
+                if x: x.close()
 
     def counters(self):
         d = '/sys/class/infiniband/rxe0/ports/1/hw_counters'
