@@ -69,7 +69,7 @@ type thing struct {
 }
 
 // serve serves a client that has said hello, to its end.
-func (s *Server) serve(conn *control.Conn, hello *control.Hello, tag uint32) {
+func (s *Server) serve(conn *control.Conn, tag uint32) {
 	c := &client{
 		s: s, conn: conn, since: time.Now(), objects: map[object]*thing{}, gens: map[uint64]uint32{},
 		qpns: map[uint32]bool{}, queues: map[object]bool{}, events: make(chan verbs.AsyncEvent, eventDepth), left: make(chan struct{}),

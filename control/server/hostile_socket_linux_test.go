@@ -271,7 +271,7 @@ func killed(t *testing.T, x *arena) {
 func TestHelperProcess(t *testing.T) {
 	socket := os.Getenv("HELPER_SOCKET")
 	if socket == "" {
-		t.Skip("only another test runs it")
+		return // nothing by itself: the test that kills it gives the socket
 	}
 	c, err := control.Dial(t.Context(), socket, control.Want{})
 	require.NoError(t, err)
@@ -290,9 +290,6 @@ func TestHelperProcess(t *testing.T) {
 
 // neverReads has the clients that stop in the middle.
 func neverReads(t *testing.T, x *arena) {
-	if testing.Short() {
-		t.Skip("takes 5 s")
-	}
 	base := len(x.server.Clients())
 	answers, events, silent := x.raw(t), x.raw(t), x.connect(t)
 	// One breaks its queue pairs, all at once, and reads no event.

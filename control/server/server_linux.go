@@ -56,7 +56,6 @@ type Server struct {
 	nextID            uint32
 	held              usage
 	over              bool // nobody is let in any more
-	wg                sync.WaitGroup
 }
 
 // New returns a server for a device, which stays the caller's: closing it ends
@@ -81,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 		access: cfg.Access, clients: map[uint32]*client{},
 	}
 	s.SetLimits(cfg.PerClient, cfg.Device)
-	s.wg.Go(s.dispatch)
+	go s.dispatch() // until the device is closed
 	return s, nil
 }
 
@@ -312,7 +311,7 @@ func (h *Hub) serve(conn *control.Conn) {
 	}
 	h.greet = append(h.greet, conn)
 	h.mu.Unlock()
-	s, hello, tag, err := h.hello(conn)
+	s, tag, err := h.hello(conn)
 	h.mu.Lock()
 	h.greet = slices.DeleteFunc(h.greet, func(c *control.Conn) bool { return c == conn })
 	h.mu.Unlock()
@@ -323,25 +322,25 @@ func (h *Hub) serve(conn *control.Conn) {
 		h.log.Warn("client refused", "err", err)
 		return
 	}
-	s.serve(conn, hello, tag)
+	s.serve(conn, tag)
 }
 
 // hello receives a client's first message and finds the device it wants. A refusal
 // has been sent when it returns.
-func (h *Hub) hello(conn *control.Conn) (s *Server, hello *control.Hello, tag uint32, err error) {
+func (h *Hub) hello(conn *control.Conn) (s *Server, tag uint32, err error) {
 	_ = conn.SetReadDeadline(time.Now().Add(helloWait))
 	var m control.Message
 	if err := conn.Receive(&m); err != nil {
-		return nil, nil, 0, err
+		return nil, 0, err
 	}
 	m.Close()
 	_ = conn.SetReadDeadline(time.Time{})
-	hello = new(control.Hello)
+	hello := new(control.Hello)
 	_, derr := control.Decode(m.Body, hello)
-	refuse := func(st control.Status, format string, args ...any) (*Server, *control.Hello, uint32, error) {
+	refuse := func(st control.Status, format string, args ...any) (*Server, uint32, error) {
 		err := fmt.Errorf(format, args...)
 		_ = conn.Send(control.OpHello|control.OpReply, st, m.Tag, nil, []byte(err.Error()), sendWait)
-		return nil, nil, 0, err
+		return nil, 0, err
 	}
 	switch {
 	case m.Op != control.OpHello || derr != nil || hello.Magic != control.Magic:
@@ -370,7 +369,7 @@ func (h *Hub) hello(conn *control.Conn) (s *Server, hello *control.Hello, tag ui
 	if err != nil {
 		return refuse(control.StatusOf(err), "%w", err)
 	}
-	return s, hello, m.Tag, nil
+	return s, m.Tag, nil
 }
 
 // list names the devices.
