@@ -101,6 +101,16 @@ func patient() verbs.ConnectOptions {
 	return o
 }
 
+// openBoth opens a device on each host of a pair, closed before the pair goes.
+func openBoth(t *testing.T, p *testbed.Pair, link string) (a, b *end) {
+	t.Helper()
+	a = openIn(t, p.A, gorxe.Config{Link: link})
+	t.Cleanup(func() { a.dev.Close() })
+	b = openIn(t, p.B, gorxe.Config{Link: link})
+	t.Cleanup(func() { b.dev.Close() })
+	return a, b
+}
+
 // TestFollow: while a stream runs, addresses come and go, the MTU changes, and the
 // interface goes down for a fifth of a second. The stream goes on, indexes do
 // not move, and events tell.
@@ -109,10 +119,7 @@ func TestFollow(t *testing.T) {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 4200)
 			requireLink(t, p.A, link)
-			a := openIn(t, p.A, gorxe.Config{Link: link})
-			defer a.dev.Close()
-			b := openIn(t, p.B, gorxe.Config{Link: link})
-			defer b.dev.Close()
+			a, b := openBoth(t, p, link)
 			small := patient()
 			small.PathMTU = 1024
 			connect(t, a, b, p.A.V4, p.B.V4, small)
@@ -184,10 +191,7 @@ func TestOutage6(t *testing.T) {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 1500)
 			requireLink(t, p.A, link)
-			a := openIn(t, p.A, gorxe.Config{Link: link})
-			defer a.dev.Close()
-			b := openIn(t, p.B, gorxe.Config{Link: link})
-			defer b.dev.Close()
+			a, b := openBoth(t, p, link)
 			connect(t, a, b, p.A.V6, p.B.V6, patient())
 			s := startStream(t, a, b)
 			s.goesOn()
@@ -231,10 +235,7 @@ func TestAddressGone(t *testing.T) {
 			requireLink(t, p.A, link)
 			extra := netip.MustParseAddr("192.0.2.77")
 			p.A.AddAddr(netip.PrefixFrom(extra, 24))
-			a := openIn(t, p.A, gorxe.Config{Link: link})
-			defer a.dev.Close()
-			b := openIn(t, p.B, gorxe.Config{Link: link})
-			defer b.dev.Close()
+			a, b := openBoth(t, p, link)
 			o := patient()
 			la, lb := from(t, a, extra), from(t, b, p.B.V4)
 			require.NoError(t, a.qp.Connect(la, lb, o))
@@ -270,10 +271,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	for _, link := range []string{gorxe.LinkUDP, gorxe.LinkPacket} {
 		t.Run(link, func(t *testing.T) {
 			p := testbed.NewPair(t, 1500)
-			a := openIn(t, p.A, gorxe.Config{Link: link})
-			defer a.dev.Close()
-			b := openIn(t, p.B, gorxe.Config{Link: link})
-			defer b.dev.Close()
+			a, b := openBoth(t, p, link)
 			connect(t, a, b, p.A.V4, p.B.V4, verbs.DefaultConnectOptions())
 			before := p.A.Index(p.A.Iface)
 			s := startStream(t, a, b)
