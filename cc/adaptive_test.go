@@ -3,12 +3,13 @@ package cc
 import "testing"
 
 func TestAdaptive(t *testing.T) {
-	a := NewAdaptive(512)
+	a := new(Adaptive)
+	a.Start(0, Path{Limit: 512})
 	if a.Window(0) != 512 {
 		t.Fatal("does not start at its limit")
 	}
 	for _, want := range []int{256, 128, 64, 32, 32, 32} {
-		a.OnLoss(0)
+		a.OnLoss(0, LossNAK)
 		if got := a.Window(0); got != want {
 			t.Fatalf("after a loss: %d, want %d", got, want)
 		}
@@ -16,7 +17,7 @@ func TestAdaptive(t *testing.T) {
 	acked := 0
 	for a.Window(0) < 512 {
 		before := a.Window(0)
-		a.OnAck(0, 1)
+		a.OnAck(0, 1, 0)
 		acked++
 		if got := a.Window(0); got < before || got > before+max(1, before/8) {
 			t.Fatalf("grew from %d to %d at once", before, got)
@@ -29,13 +30,14 @@ func TestAdaptive(t *testing.T) {
 	if acked < 3000 || acked > 5000 {
 		t.Errorf("came back after %d packets", acked)
 	}
-	a.OnAck(0, 1<<20)
+	a.OnAck(0, 1<<20, 0)
 	if a.Window(0) != 512 {
 		t.Error("beyond its limit")
 	}
-	if s := NewAdaptive(4); s.Window(0) != 4 {
+	s := new(Adaptive)
+	if s.Start(0, Path{Limit: 4}); s.Window(0) != 4 {
 		t.Error("small limit")
-	} else if s.OnLoss(0); s.Window(0) != 4 {
+	} else if s.OnLoss(0, LossNAK); s.Window(0) != 4 {
 		t.Errorf("a limit below the minimum: %d after a loss", s.Window(0))
 	}
 }

@@ -125,8 +125,7 @@ func (q *QP) moved(now int64, before bth.PSN) {
 	for len(r.reads) > 0 && !r.reads[0].end.After(r.una) {
 		r.reads = r.reads[:copy(r.reads, r.reads[1:])]
 	}
-	r.rtt.acked(now, r.una)
-	q.control.OnAck(now, n)
+	q.control.OnAck(now, n, r.rtt.acked(now, r.una))
 	q.progress(now)
 	q.failBad(now)
 }

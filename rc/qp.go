@@ -17,8 +17,10 @@ type Config struct {
 
 	// Window is how many packets of 4 KiB may be in flight; 0 means 64.
 	Window int
-	// Control decides how much may be in flight; nil means a cc.Adaptive of
-	// Window.
+	// Line is how many bits a second the interface carries; 0 is not known.
+	Line int64
+	// Control decides how much may be in flight, and begins afresh in RTS; nil
+	// means a cc.Adaptive.
 	Control cc.Controller
 	// Habits of other implementations that this one is to have.
 	Habits Habits
@@ -32,7 +34,7 @@ type QP struct {
 	mtu  int
 	mem  transport.Memory
 
-	control cc.Controller // from RTS on
+	control cc.Controller // nil until RTS, unless given
 
 	req  requester
 	resp responder
@@ -51,7 +53,7 @@ func New(cfg Config) *QP {
 	if cfg.Window <= 0 {
 		cfg.Window = defaultWindow
 	}
-	q := &QP{cfg: cfg}
+	q := &QP{cfg: cfg, control: cfg.Control}
 	q.mem.Init(&q.cfg.Config)
 	q.req.init(cfg.Cap)
 	q.resp.init(&q.cfg.Config)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
@@ -104,9 +105,19 @@ func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	}
 	r.restarted = why != trace.RetryTimeout // whatever that outlived is over
 	r.hurry = why == trace.RetrySequence
-	q.control.OnLoss(now)
+	q.control.OnLoss(now, lossOf(why))
 	q.rewind(r.una)
 	r.deadline = math.MaxInt64 // armed again when the first packet leaves
+}
+
+func lossOf(why trace.Reason) cc.Loss {
+	switch why {
+	case trace.RetrySequence:
+		return cc.LossNAK
+	case trace.RetryImplied:
+		return cc.LossImplied
+	}
+	return cc.LossTimeout
 }
 
 // rnr waits as long as the responder's RNR NAK asks; nothing is sent and no

@@ -24,11 +24,14 @@ func (c *rttClock) sent(now int64, psn bth.PSN) {
 	}
 }
 
-func (c *rttClock) acked(now int64, una bth.PSN) {
+// acked returns what was measured, or 0.
+func (c *rttClock) acked(now int64, una bth.PSN) (rtt int64) {
 	if c.running && una.After(c.psn) {
 		c.running = false
-		c.most = max(now-c.at, c.most-c.most/8)
+		rtt = now - c.at
+		c.most = max(rtt, c.most-c.most/8)
 	}
+	return rtt
 }
 
 // refused is told of a NAK: it took no less than a round trip.

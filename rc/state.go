@@ -35,9 +35,10 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flo
 	case from == verbs.StateRTR && to == verbs.StateRTS:
 		q.req.start(bth.MakePSN(a.SQPSN), q.attr)
 		q.req.readPart = max(1, q.limit()/readFraction)
-		if q.control = q.cfg.Control; q.control == nil {
-			q.control = cc.NewAdaptive(q.limit())
+		if q.control == nil {
+			q.control = new(cc.Adaptive)
 		}
+		q.control.Start(now, q.path())
 	case from == verbs.StateRTS && to == verbs.StateSQD:
 		q.drained()
 	case from == verbs.StateSQD && to == verbs.StateSQD:
@@ -45,6 +46,16 @@ func (q *QP) Modify(now int64, a *verbs.QPAttr, m verbs.AttrMask, flow *wire.Flo
 	}
 	q.cfg.Recorder.Record(trace.Event{Time: now, QPN: uint32(q.cfg.QPN), Reason: trace.NoteState, Arg: uint32(to)})
 	return nil
+}
+
+// path is what a controller has to know.
+func (q *QP) path() cc.Path { return cc.Path{Limit: q.limit(), MTU: q.mtu, Line: q.cfg.Line} }
+
+// SetControl gives the queue pair another controller, which begins afresh.
+func (q *QP) SetControl(now int64, c cc.Controller) {
+	if q.control = c; q.attr.State >= verbs.StateRTR {
+		c.Start(now, q.path())
+	}
 }
 
 // readapt makes attributes that changed in SQD take effect.

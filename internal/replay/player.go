@@ -122,7 +122,7 @@ func newPlayer(p *plan) (*player, error) {
 		Config: transport.Config{
 			QPN: bth.QPN(p.conv.Ends[p.ours].QPN), PD: domain, Cap: c, SQ: ring, RQ: y, SendCQ: discard{}, RecvCQ: discard{}, MRs: y.mrs,
 		},
-		Window: window, Control: cc.Fixed(window), Habits: p.habits,
+		Window: window, Control: cc.NewFixed(window), Habits: p.habits,
 	})
 	return y, y.connect()
 }

@@ -1,0 +1,47 @@
+package cc
+
+import "math"
+
+const (
+	// PaceBurst is how long, in nanoseconds of the rate, a burst may be that is
+	// longer than one packet.
+	PaceBurst = 50_000
+	// maxLate is how much time, in nanoseconds, a pacer makes up for that was
+	// lost because nobody called in time. It takes three times as long over it.
+	maxLate = 4_000_000
+)
+
+// Pacer says when the next burst may leave, so that a rate is kept. Who is late,
+// as a program that lost its processor, may send a third faster until that is
+// made good; who had nothing to send may not. The zero value lets the first burst
+// go at once.
+type Pacer struct {
+	due  int64 // when the next should leave
+	next int64 // when it may: later where the last was late
+}
+
+// Next returns when the next burst may leave.
+func (p *Pacer) Next() int64 { return p.next }
+
+// Idle says that there was nothing to send until now.
+func (p *Pacer) Idle(now int64) { p.due = max(p.due, now) }
+
+// Sent says that octets have left at a rate of bits a second, more than 0.
+func (p *Pacer) Sent(now int64, octets int, rate int64) {
+	// What takes longer than a century is as good as that.
+	cost := int64(min(float64(octets)*8e9/float64(rate), math.MaxInt64/4))
+	p.due = max(p.due, now-maxLate) + cost
+	p.next = max(p.due, now+cost-cost/4)
+}
+
+// Burst returns how many octets may leave at once: what a rate carries in
+// PaceBurst. One packet always may.
+func Burst(rate int64) int { return int(min(rate/8/(1e9/PaceBurst), math.MaxInt32)) }
+
+// Slower returns the lower of two rates, where 0 is as fast as can be.
+func Slower(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
