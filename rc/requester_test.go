@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
@@ -238,12 +239,14 @@ func TestWindow(t *testing.T) {
 }
 
 // control is a congestion controller in the test's hands.
-type control struct{ window, acked, losses int }
+type control struct {
+	cc.Fixed
+	window, acked, losses int
+}
 
-func (c *control) Window(int64) int     { return c.window }
-func (c *control) OnAck(_ int64, n int) { c.acked += n }
-func (c *control) OnLoss(int64)         { c.losses++ }
-func (c *control) OnCNP(int64)          {}
+func (c *control) Window(int64) int              { return c.window }
+func (c *control) OnAck(_ int64, n int, _ int64) { c.acked += n }
+func (c *control) OnLoss(int64, cc.Loss)         { c.losses++ }
 
 // A controller's window holds from the next packet on. One that shrinks below
 // what is in flight does not stop everything until the timeout: something in
