@@ -59,9 +59,10 @@ func (a *Adaptive) OnAck(_ int64, packets int, _ int64) {
 }
 
 // OnLoss halves the window.
-func (a *Adaptive) OnLoss(int64, Loss) {
+func (a *Adaptive) OnLoss(int64, Loss) Reaction {
 	a.hold()
 	a.window = max(a.window/2, min(minWindow, a.window))
+	return TakenForLoss
 }
 
 // OnCNP does nothing.

@@ -108,7 +108,7 @@ func (c *Config) SetProfile(name string) error {
 		d.RPDCETCPG, d.RPDCETCPRTT, d.RPRateReduceMonitorPeriod = 1020, 55, 50
 		d.NPMinTimeBetweenCNPs = 50
 	case "ns3":
-		d.RPClampTgtRate, d.RPTimeReset, d.RPByteReset, d.RPThreshold, d.RPMinRate = true, 1500, 0, 5, 100
+		d.RPTimeReset, d.RPByteReset, d.RPThreshold, d.RPMinRate = 1500, 0, 5, 100
 		d.RPDCETCPG, d.RPDCETCPRTT = 960, 55
 	default:
 		return fmt.Errorf("profile %q: there are %s", name, strings.Join(Profiles, ", "))
@@ -155,7 +155,7 @@ func New(c *Config) Controller {
 	case AlgWindow:
 		return NewFixed(c.Window)
 	case AlgSwift:
-		return NewFixed(c.Window) // Swift is to come
+		return NewSwift(c)
 	}
 	return NewDCQCN(c)
 }

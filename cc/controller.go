@@ -21,8 +21,8 @@ type Controller interface {
 	// OnAck is told of packets newly acknowledged, and how long ago, in
 	// nanoseconds, one of them was sent, where that was measured, or 0.
 	OnAck(now int64, packets int, rtt int64)
-	// OnLoss is told of each loss event.
-	OnLoss(now int64, why Loss)
+	// OnLoss is told of each loss event, and says what it takes it for.
+	OnLoss(now int64, why Loss) Reaction
 	// OnCNP is told of each congestion notification that the peer sent: what
 	// this queue pair sends met congestion.
 	OnCNP(now int64)
@@ -61,7 +61,13 @@ type State struct {
 	Window  int     // packets
 	RTT     int64   // of Swift: nanoseconds, the last that was measured
 	Limited bool    // the controller holds the rate below the line's
-	// SlowRestarts counts losses that were taken for congestion;
-	// SlowRestartTrans those of them that began such a time.
-	SlowRestarts, SlowRestartTrans uint64
 }
+
+// Reaction is what a controller took a loss for.
+type Reaction uint8
+
+const (
+	TakenForLoss      Reaction = iota // nothing but a loss
+	SlowRestart                       // congestion: the rate was cut
+	SlowRestartBegins                 // the same, for the first time since the rate was full
+)

@@ -25,12 +25,11 @@ type DCQCN struct {
 	since  int64 // when the present period of alpha began
 	marked bool  // a CNP came in it
 
-	cutAt           int64
-	timer           int64 // when the timer last increased the rate, or a cut was made
-	octets          int   // since the octets last did, or a cut was made
-	times, bytes    int   // how often each has since the last cut
-	restart         bool  // a loss has begun a time of slow restart
-	restarts, trans uint64
+	cutAt        int64
+	timer        int64 // when the timer last increased the rate, or a cut was made
+	octets       int   // since the octets last did, or a cut was made
+	times, bytes int   // how often each has since the last cut
+	restart      bool  // a loss has begun a time of slow restart
 }
 
 // NewDCQCN returns a controller with the parameters of a configuration that
@@ -39,14 +38,9 @@ func NewDCQCN(c *Config) *DCQCN { return &DCQCN{c: c} }
 
 // Start begins without a limit of the rate, and with a small window.
 func (d *DCQCN) Start(now int64, p Path) {
-	if d.c.Window != 0 {
-		p.Limit = min(p.Limit, d.c.Window)
-	}
-	if p.Line == 0 {
-		p.Line = DefaultLine
-	}
 	*d = DCQCN{c: d.c, path: p}
 	d.Adaptive.Start(now, p)
+	d.bound()
 	if w := d.c.WindowInitial << 10; w > 0 {
 		d.begin(w / max(1, p.MTU))
 	}
@@ -56,18 +50,30 @@ func (d *DCQCN) Start(now int64, p Path) {
 func (d *DCQCN) Configure(now int64, c *Config) {
 	d.advance(now)
 	d.c = c
+	d.bound()
 	if d.on {
 		d.rate, d.target = d.clamp(d.rate), d.clamp(d.target)
 	}
 }
 
+// bound has the window heed Config.Window.
+func (d *DCQCN) bound() {
+	if d.limit = d.path.Limit; d.c.Window != 0 {
+		d.limit = min(d.limit, d.c.Window)
+	}
+	d.window = min(d.window, d.limit)
+}
+
 const mbit = 1e6
 
 func (d *DCQCN) line() float64 {
-	if m := d.c.RPMaxRate; m != 0 {
-		return float64(m) * mbit
+	line := d.path.Line
+	if m := int64(d.c.RPMaxRate) * mbit; m != 0 && (m < line || line == 0) {
+		line = m
+	} else if line == 0 {
+		line = DefaultLine
 	}
-	return max(float64(d.path.Line), float64(d.c.RPMinRate)*mbit)
+	return float64(max(line, int64(d.c.RPMinRate)*mbit))
 }
 
 func (d *DCQCN) clamp(r float64) float64 {
@@ -116,25 +122,24 @@ func (d *DCQCN) OnMark(int64) { d.hold() }
 
 // OnLoss makes the window smaller, and a NAK cuts the rate where the configuration
 // says so.
-func (d *DCQCN) OnLoss(now int64, why Loss) {
+func (d *DCQCN) OnLoss(now int64, why Loss) Reaction {
 	d.Adaptive.OnLoss(now, why)
 	if why != LossNAK || !d.c.RoCESlowRestart || !d.c.RPEnable {
-		return
+		return TakenForLoss
 	}
-	d.restarts++
-	if !d.restart {
-		d.restart = true
-		d.trans++
+	again := d.restart
+	d.restart = true
+	if d.cut(now); again {
+		return SlowRestart
 	}
-	d.cut(now)
+	return SlowRestartBegins
 }
 
 func (d *DCQCN) cut(now int64) {
 	if d.advance(now); !d.on {
 		*d = DCQCN{
-			Adaptive: d.Adaptive, c: d.c, path: d.path, on: true, rate: d.line(),
+			Adaptive: d.Adaptive, c: d.c, path: d.path, restart: d.restart, on: true, rate: d.line(),
 			alpha: float64(d.c.RPInitialAlphaValue) / 1024, since: now, cutAt: now - int64(d.c.RPRateReduceMonitorPeriod)*1000,
-			restart: d.restart, restarts: d.restarts, trans: d.trans,
 		}
 		if r := d.c.RPRateToSetOnFirstCNP; r != 0 {
 			d.rate = d.clamp(float64(r) * mbit)
@@ -248,7 +253,7 @@ func (d *DCQCN) release() {
 // State says how fast it is, and why.
 func (d *DCQCN) State(now int64) State {
 	r := d.Rate(now)
-	s := State{Rate: r, Window: d.Adaptive.Window(now), SlowRestarts: d.restarts, SlowRestartTrans: d.trans, Limited: d.on}
+	s := State{Rate: r, Window: d.Adaptive.Window(now), Limited: d.on}
 	if d.on {
 		s.Target, s.Alpha = int64(d.target), d.alpha
 	}

@@ -2,6 +2,7 @@ package cc
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -143,12 +144,10 @@ func (c *Config) Set(name, value string) error {
 			return f.outOfRange(value)
 		}
 	default:
-		v := *f.choice(c)
-		*f.choice(c) = value
-		if err := c.Check(); err != nil {
-			*f.choice(c) = v
+		if !slices.Contains(f.Of, value) {
 			return f.outOfRange(value)
 		}
+		*f.choice(c) = value
 	}
 	return nil
 }

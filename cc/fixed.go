@@ -35,7 +35,7 @@ func (f *Fixed) OnSent(int64, int) {}
 func (f *Fixed) OnAck(int64, int, int64) {}
 
 // OnLoss does nothing.
-func (f *Fixed) OnLoss(int64, Loss) {}
+func (f *Fixed) OnLoss(int64, Loss) Reaction { return TakenForLoss }
 
 // OnCNP does nothing.
 func (f *Fixed) OnCNP(int64) {}

@@ -16,8 +16,9 @@ const (
 // made good; who had nothing to send may not. The zero value lets the first burst
 // go at once.
 type Pacer struct {
-	due  int64 // when the next should leave
-	next int64 // when it may: later where the last was late
+	due  int64   // when the next should leave
+	next int64   // when it may: later where the last was late
+	frac float64 // of a nanosecond, that due is too early by
 }
 
 // Next returns when the next burst may leave.
@@ -29,9 +30,18 @@ func (p *Pacer) Idle(now int64) { p.due = max(p.due, now) }
 // Sent says that octets have left at a rate of bits a second, more than 0.
 func (p *Pacer) Sent(now int64, octets int, rate int64) {
 	// What takes longer than a century is as good as that.
-	cost := int64(min(float64(octets)*8e9/float64(rate), math.MaxInt64/4))
+	exact := min(float64(octets)*8e9/float64(rate)+p.frac, math.MaxInt64/4)
+	cost := int64(exact)
+	p.frac = exact - float64(cost)
 	p.due = max(p.due, now-maxLate) + cost
 	p.next = max(p.due, now+cost-cost/4)
+}
+
+// Unsent takes back a part of that: these octets did not leave.
+func (p *Pacer) Unsent(now int64, octets int, rate int64) {
+	cost := int64(min(float64(octets)*8e9/float64(rate), math.MaxInt64/4))
+	p.due -= cost
+	p.next = max(now, p.due)
 }
 
 // Burst returns how many octets may leave at once: what a rate carries in

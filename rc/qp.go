@@ -148,6 +148,9 @@ func (q *QP) HandlePacket(now int64, p *bth.Packet) {
 //gorxe:hot
 func (q *QP) Fill(now int64, b *wire.Burst) bool {
 	b.Flow, b.QPN = q.flow, q.cfg.QPN
+	if b.Urgent {
+		return q.fillResponses(now, b)
+	}
 	if q.passed || !q.turn && !q.ackOnly() {
 		q.passed, q.turn = false, true
 		return q.fillResponses(now, b) || q.fillRequests(now, b)
@@ -166,6 +169,13 @@ func (q *QP) Fill(now int64, b *wire.Burst) bool {
 // Ready reports whether Fill may have something to send.
 func (q *QP) Ready(now int64) bool {
 	return q.responsesPending() || q.requestReady(now)
+}
+
+// Urgent reports whether there is something to send that no pacer holds back:
+// anything but requests, answers to READs, and what has to come behind those.
+func (q *QP) Urgent() bool {
+	a := q.resp.replies.next()
+	return q.responsesPending() && (a == nil || a.kind == replyAtomic)
 }
 
 // Patient reports whether all that is ready may wait for the program to answer

@@ -65,7 +65,7 @@ func (q *QP) fillResponses(now int64, b *wire.Burst) bool {
 	b.Kind = wire.KindResponse
 	for {
 		a := r.replies.next()
-		if a == nil {
+		if a == nil || b.Urgent && a.kind != replyAtomic {
 			break
 		}
 		if a.kind == replyAtomic {

@@ -19,6 +19,7 @@ type requester struct {
 
 	una, next, high bth.PSN
 	asked           bth.PSN // after the last packet sent that asks for an ACK
+	askedAt         int64
 
 	reads []readReq // READ and atomic requests outstanding, oldest first
 
@@ -295,9 +296,9 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	}
 	last := i == w.pkts-1
 	_, limited := q.hold(w, i)
-	ask := last || limited || r.unasked() >= window/ackFraction-1
+	ask := last || limited || r.unasked() >= window/ackFraction-1 || q.overdue(now)
 	if ask {
-		r.asked = r.next.Add(1)
+		r.asked, r.askedAt = r.next.Add(1), now
 		if !r.next.Before(r.high) {
 			r.rtt.sent(now, r.next)
 		}
@@ -318,6 +319,13 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	}
 	q.advance(w, 1)
 	return true
+}
+
+// overdue reports whether a packet should ask for an ACK because none has for a good
+// part of the timeout: at a low rate a window takes longer than that.
+func (q *QP) overdue(now int64) bool {
+	t := q.attr.Timeout
+	return t != 0 && now-q.req.askedAt >= int64(timeoutUnit)<<t/ackFraction/2
 }
 
 // readEnd returns the index after the last PSN of the request that asks for

@@ -246,7 +246,10 @@ type control struct {
 
 func (c *control) Window(int64) int              { return c.window }
 func (c *control) OnAck(_ int64, n int, _ int64) { c.acked += n }
-func (c *control) OnLoss(int64, cc.Loss)         { c.losses++ }
+func (c *control) OnLoss(int64, cc.Loss) cc.Reaction {
+	c.losses++
+	return cc.TakenForLoss
+}
 
 // A controller's window holds from the next packet on. One that shrinks below
 // what is in flight does not stop everything until the timeout: something in

@@ -106,6 +106,7 @@ func (q *QP) outOfSequence(now int64, p *bth.Packet) {
 	r.nakked = true
 	q.note(now, trace.NoteSequenceNAK, trace.Rx, p)
 	q.queueNAK(bth.NAKSequence)
+	q.events |= transport.EventGap
 }
 
 // check runs every check that comes before memory is touched.

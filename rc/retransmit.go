@@ -105,7 +105,12 @@ func (q *QP) restart(now int64, why trace.Reason, p *bth.Packet) {
 	}
 	r.restarted = why != trace.RetryTimeout // whatever that outlived is over
 	r.hurry = why == trace.RetrySequence
-	q.control.OnLoss(now, lossOf(why))
+	if took := q.control.OnLoss(now, lossOf(why)); took != cc.TakenForLoss {
+		q.note(now, trace.NoteSlowRestart, trace.Local, nil)
+		if took == cc.SlowRestartBegins {
+			q.note(now, trace.NoteSlowRestartTrans, trace.Local, nil)
+		}
+	}
 	q.rewind(r.una)
 	r.deadline = math.MaxInt64 // armed again when the first packet leaves
 }

@@ -77,6 +77,13 @@ const (
 	NoteState       // queue pair changed state
 	NoteIDLearned   // first IPv4 ID of a peer taken into the window
 
+	NoteMarked           // packet with a congestion mark (CE) received
+	NoteCNPSent          // congestion notification sent
+	NoteCNP              // congestion notification heeded
+	NoteSlowRestart      // loss taken for congestion
+	NoteSlowRestartTrans // the first such since the rate was full
+	NoteSlowRestartCNP   // gap seen, congestion notification sent along with the NAK
+
 	NumReasons
 )
 
@@ -149,6 +156,13 @@ var reasons = [NumReasons]reasonText{
 	NoteDuplicate:   {"duplicate_request", "a request came again and was answered again"},
 	NoteState:       {"qp_state_change", "the queue pair changed state"},
 	NoteIDLearned:   {"icrc_id_learned", "the first IPv4 identification of a peer was taken on the word of the ICRC alone"},
+
+	NoteMarked:           {"np_ecn_marked_roce_packets", "a packet came with a congestion mark (CE): a queue on the way was long"},
+	NoteCNPSent:          {"np_cnp_sent", "the peer was notified that its packets, or a gap in them, show congestion"},
+	NoteCNP:              {"rp_cnp_handled", "the peer told of congestion, and the rate was cut"},
+	NoteSlowRestart:      {"roce_slow_restart", "a loss was taken for congestion, and the rate was cut"},
+	NoteSlowRestartTrans: {"roce_slow_restart_trans", "the first such loss since the rate was full"},
+	NoteSlowRestartCNP:   {"roce_slow_restart_cnps", "a packet is missing, and the peer was notified of congestion along with the NAK"},
 }
 
 // String returns the reason's counter name.

@@ -71,6 +71,7 @@ func Apply(t, a *verbs.QPAttr, m verbs.AttrMask) {
 		{verbs.AttrRNRRetry, func() { t.RNRRetry = a.RNRRetry }},
 		{verbs.AttrMaxRdAtomic, func() { t.MaxRdAtomic = a.MaxRdAtomic }},
 		{verbs.AttrFlowControl, func() { t.FlowControl = a.FlowControl }},
+		{verbs.AttrRateLimit, func() { t.RateLimit = a.RateLimit }},
 	} {
 		if m&c.bit != 0 {
 			c.set()

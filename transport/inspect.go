@@ -45,12 +45,13 @@ const (
 	StallWindow               // the congestion window is full
 	StallCredits              // the peer has no receive request
 	StallRNR                  // the peer has asked for time
+	StallPacing               // a rate is to be kept
 	NumStalls
 )
 
 func (s Stall) String() string {
 	if s < NumStalls {
-		return [...]string{"none", "window", "credits", "rnr"}[s]
+		return [...]string{"none", "window", "credits", "rnr", "pacing"}[s]
 	}
 	return "unknown"
 }
@@ -73,11 +74,11 @@ func (u *Unreliable) Inspect(int64) Inspection {
 }
 
 // Each returns the counters one by one, always in the same order.
-func (s *Stats) Each() [16]*uint64 {
+func (s *Stats) Each() [17]*uint64 {
 	return [...]*uint64{
 		&s.SentRequests, &s.SentResponses, &s.RcvdRequests, &s.RcvdResponses, &s.SentBytes, &s.RcvdBytes, &s.Repeated,
 		&s.AcksSent, &s.AcksCoalesced, &s.Sends, &s.Recvs, &s.Completed, &s.Lost,
-		&s.WindowWait, &s.CreditWait, &s.RNRWait,
+		&s.WindowWait, &s.CreditWait, &s.RNRWait, &s.PacingWait,
 	}
 }
 

@@ -58,6 +58,7 @@ type Stats struct {
 	WindowWait    uint64 // nanoseconds that a request waited for room in the window
 	CreditWait    uint64 // for a receive request of the peer
 	RNRWait       uint64 // because the peer asked for time
+	PacingWait    uint64 // because a rate was to be kept; counted by the device
 }
 
 // Events is a set of asynchronous events.
@@ -70,4 +71,5 @@ const (
 	EventCommEst                    // first packet in RTR
 	EventDrained                    // SQD: nothing in flight any more
 	EventLastWQE                    // ERR: no receive request will be taken any more
+	EventGap                        // a packet is missing, and the peer is told; no asynchronous event
 )

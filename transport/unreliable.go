@@ -242,6 +242,9 @@ func (u *Unreliable) fetch() bool {
 // Patient returns false: nothing is sent in answer to anything.
 func (u *Unreliable) Patient(int64) bool { return false }
 
+// Urgent returns false: a pacer may hold back everything.
+func (u *Unreliable) Urgent() bool { return false }
+
 // Ready reports whether Fill may have something to send.
 func (u *Unreliable) Ready(int64) bool {
 	switch u.Attrs.State {

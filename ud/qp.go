@@ -2,6 +2,7 @@ package ud
 
 import (
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/mr"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
@@ -121,7 +122,9 @@ func (q *QP) put(now int64, b *wire.Burst, w *transport.Unacked) bool {
 		p.QKey = q.Attrs.QKey
 	}
 	w.Describe(&p, true)
-	b.Flow = f
+	if b.Flow = f; f.Rate != 0 {
+		b.Limit(cc.Burst(f.Rate))
+	}
 	p.PutHeaders(b.Begin(p.PSN, op, hdr, n))
 	data.Put(b, q.Cfg.SQ)
 	q.Tally.SentBytes += uint64(n)

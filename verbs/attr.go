@@ -56,6 +56,30 @@ type AV struct {
 	// leaves it to the system.
 	SL        uint8
 	FlowLabel uint32
+	// StaticRate bounds the rate of packets to this destination.
+	StaticRate Rate
+}
+
+// Rate is a static rate of an address vector; values as ibv_rate. IBA 9.11.1.
+type Rate uint8
+
+// rates are what the codes mean, in Mb/s, as rdma-core's ibv_rate_to_mbps has it.
+var rates = [...]int{
+	2: 2500, 5: 5000, 3: 10000, 6: 20000, 4: 30000, 7: 40000, 8: 60000, 9: 80000, 10: 120000,
+	11: 14062, 12: 56250, 13: 112500, 14: 168750, 15: 25781, 16: 103125, 17: 206250, 18: 309375,
+	19: 28125, 20: 53125, 21: 425000, 22: 637500, 23: 850000, 24: 1275000,
+}
+
+// Mbps returns how many Mb/s a rate is, 0 without a limit; ok is false for a code
+// that means nothing.
+func (r Rate) Mbps() (mbps int, ok bool) {
+	if r == 0 {
+		return 0, true
+	}
+	if int(r) < len(rates) {
+		mbps = rates[r]
+	}
+	return mbps, mbps != 0
 }
 
 // QPAttr is the set of attributes of a queue pair that Modify changes and
@@ -82,6 +106,9 @@ type QPAttr struct {
 	// receive requests there are, and a SEND waits for one (IBA 9.7.7.2).
 	// Both ends must have it; the connection manager's REQ and REP carry it.
 	FlowControl bool
+	// RateLimit bounds the rate of requests and READ responses, in kb/s of IP
+	// packets as ibv_modify_qp_rate_limit(3) has it; 0 is no limit.
+	RateLimit uint32
 }
 
 // AttrMask says which attributes a Modify sets; values as ibv_qp_attr_mask.
@@ -104,6 +131,7 @@ const (
 	AttrSQPSN           AttrMask = 1 << 16
 	AttrMaxDestRdAtomic AttrMask = 1 << 17
 	AttrDestQPN         AttrMask = 1 << 20
+	AttrRateLimit       AttrMask = 1 << 25
 	// AttrFlowControl is this library's own, not of ibv_qp_attr_mask.
 	AttrFlowControl AttrMask = 1 << 30
 )
@@ -128,6 +156,7 @@ var attrNames = []struct {
 	{AttrSQPSN, "SQPSN"},
 	{AttrMaxDestRdAtomic, "MaxDestRdAtomic"},
 	{AttrDestQPN, "DestQPN"},
+	{AttrRateLimit, "RateLimit"},
 	{AttrFlowControl, "FlowControl"},
 }
 
@@ -167,24 +196,24 @@ var transitions = []transition{
 	{StateReset, StateInit, []QPType{UD}, AttrPKeyIndex | AttrPort | AttrQKey, 0},
 	{StateInit, StateInit, []QPType{RC, UC}, 0, AttrPKeyIndex | AttrPort | AttrAccess},
 	{StateInit, StateInit, []QPType{UD}, 0, AttrPKeyIndex | AttrPort | AttrQKey},
-	{StateInit, StateRTR, []QPType{RC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer, AttrAccess | AttrPKeyIndex | AttrFlowControl},
-	{StateInit, StateRTR, []QPType{UC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, AttrAccess | AttrPKeyIndex},
-	{StateInit, StateRTR, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey},
-	{StateRTR, StateRTS, []QPType{RC}, AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic, AttrAccess | AttrMinRNRTimer},
-	{StateRTR, StateRTS, []QPType{UC}, AttrSQPSN, AttrAccess},
-	{StateRTR, StateRTS, []QPType{UD}, AttrSQPSN, AttrQKey},
-	{StateRTS, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer},
-	{StateRTS, StateRTS, []QPType{UC}, 0, AttrAccess},
-	{StateRTS, StateRTS, []QPType{UD}, 0, AttrQKey},
+	{StateInit, StateRTR, []QPType{RC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer, AttrAccess | AttrPKeyIndex | AttrFlowControl | AttrRateLimit},
+	{StateInit, StateRTR, []QPType{UC}, AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, AttrAccess | AttrPKeyIndex | AttrRateLimit},
+	{StateInit, StateRTR, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey | AttrRateLimit},
+	{StateRTR, StateRTS, []QPType{RC}, AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic, AttrAccess | AttrMinRNRTimer | AttrRateLimit},
+	{StateRTR, StateRTS, []QPType{UC}, AttrSQPSN, AttrAccess | AttrRateLimit},
+	{StateRTR, StateRTS, []QPType{UD}, AttrSQPSN, AttrQKey | AttrRateLimit},
+	{StateRTS, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer | AttrRateLimit},
+	{StateRTS, StateRTS, []QPType{UC}, 0, AttrAccess | AttrRateLimit},
+	{StateRTS, StateRTS, []QPType{UD}, 0, AttrQKey | AttrRateLimit},
 	{StateRTS, StateSQD, []QPType{RC, UC, UD}, 0, 0},
-	{StateSQD, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer},
-	{StateSQD, StateRTS, []QPType{UC}, 0, AttrAccess},
-	{StateSQD, StateRTS, []QPType{UD}, 0, AttrQKey},
-	{StateSQD, StateSQD, []QPType{RC}, 0, AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic | AttrMaxDestRdAtomic | AttrAccess | AttrMinRNRTimer | AttrPKeyIndex},
-	{StateSQD, StateSQD, []QPType{UC}, 0, AttrAV | AttrAccess | AttrPKeyIndex},
-	{StateSQD, StateSQD, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey},
-	{StateSQE, StateRTS, []QPType{UC}, 0, AttrAccess},
-	{StateSQE, StateRTS, []QPType{UD}, 0, AttrQKey},
+	{StateSQD, StateRTS, []QPType{RC}, 0, AttrAccess | AttrMinRNRTimer | AttrRateLimit},
+	{StateSQD, StateRTS, []QPType{UC}, 0, AttrAccess | AttrRateLimit},
+	{StateSQD, StateRTS, []QPType{UD}, 0, AttrQKey | AttrRateLimit},
+	{StateSQD, StateSQD, []QPType{RC}, 0, AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic | AttrMaxDestRdAtomic | AttrAccess | AttrMinRNRTimer | AttrPKeyIndex | AttrRateLimit},
+	{StateSQD, StateSQD, []QPType{UC}, 0, AttrAV | AttrAccess | AttrPKeyIndex | AttrRateLimit},
+	{StateSQD, StateSQD, []QPType{UD}, 0, AttrPKeyIndex | AttrQKey | AttrRateLimit},
+	{StateSQE, StateRTS, []QPType{UC}, 0, AttrAccess | AttrRateLimit},
+	{StateSQE, StateRTS, []QPType{UD}, 0, AttrQKey | AttrRateLimit},
 }
 
 // CheckTransition says whether a queue pair of type t may go from one state

@@ -84,6 +84,9 @@ type ConnectOptions struct {
 	TrafficClass uint8 // DSCP and ECN of the IP header
 	HopLimit     uint8 // TTL; 0 means 64
 	SL           uint8 // service level, 0 to 7; see AV
+
+	StaticRate Rate   // of the address vector; see AV
+	RateLimit  uint32 // kb/s; see QPAttr. QP.SetRateLimit changes it later
 }
 
 // Zero is a literal 0 in a field of ConnectOptions, and NoAccess no permission at
@@ -162,15 +165,18 @@ func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
 	}
 	a := QPAttr{
 		State: StateInit, Port: 1, Access: o.Access, PathMTU: o.PathMTU, DestQPN: remote.QPN, RQPSN: remote.PSN, SQPSN: local.PSN,
-		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, SL: o.SL},
+		AV:          AV{DGID: remote.GID, SGIDIndex: local.GIDIndex, TrafficClass: o.TrafficClass, HopLimit: o.HopLimit, SL: o.SL, StaticRate: o.StaticRate},
 		MaxRdAtomic: o.MaxRdAtomic, MaxDestRdAtomic: o.MaxDestRdAtomic,
 		MinRNRTimer: o.MinRNRTimer, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry,
-		FlowControl: o.FlowControl,
+		FlowControl: o.FlowControl, RateLimit: o.RateLimit,
 	}
 	if err := q.Modify(&a, AttrState|AttrPKeyIndex|AttrPort|AttrAccess); err != nil {
 		return err
 	}
 	rtr, rts := AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN, AttrState|AttrSQPSN
+	if o.RateLimit != 0 {
+		rtr |= AttrRateLimit
+	}
 	if q.typ == RC {
 		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer | AttrFlowControl
 		rts |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
@@ -181,6 +187,12 @@ func (q *QP) Connect(local, remote Endpoint, o ConnectOptions) error {
 	}
 	a.State = StateRTS
 	return q.Modify(&a, rts)
+}
+
+// SetRateLimit bounds the rate of a queue pair that is connected, or activated, in
+// kb/s of IP packets; 0 is no limit. It takes effect at once.
+func (q *QP) SetRateLimit(kbps uint32) error {
+	return q.Modify(&QPAttr{RateLimit: kbps}, AttrRateLimit)
 }
 
 // DatagramOptions are the attributes of a UD queue pair.

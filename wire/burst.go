@@ -20,6 +20,7 @@ type BurstKind uint8
 const (
 	KindRequest BurstKind = iota
 	KindResponse
+	KindCNP // not an engine's: a congestion notification of the device
 )
 
 // Segment is one packet of a burst.
@@ -54,6 +55,10 @@ type Burst struct {
 	MaxSegs  int
 	MaxBytes int
 
+	// Urgent asks an engine for what no pacer holds back, and nothing else: ACKs,
+	// NAKs, answers to atomics. Reset clears it.
+	Urgent bool
+
 	scratch []byte
 	refs    [][]byte
 	vec     [][]byte
@@ -85,8 +90,15 @@ func (b *Burst) Reset(f *Flow, maxSegs, maxBytes int) {
 	clear(b.refs) // let go of users' memory
 	clear(b.vec)
 	b.refs, b.vec = b.refs[:0], b.vec[:0]
-	b.bytes, b.open, b.closed, b.Kind, b.QPN = 0, false, false, KindRequest, 0
+	b.bytes, b.open, b.closed, b.Urgent, b.Kind, b.QPN = 0, false, false, false, KindRequest, 0
 }
+
+// Limit bounds the burst to so many octets of IP packets: a little less of UDP
+// payload, headers allowed for. One segment always fits.
+func (b *Burst) Limit(octets int) { b.MaxBytes = min(b.MaxBytes, max(1, octets-octets/8)) }
+
+// IPBytes returns the octets of all segments together, from their IP headers.
+func (b *Burst) IPBytes() int { return b.bytes + len(b.Segs)*b.Flow.HeaderLen() }
 
 // Len returns the number of segments.
 func (b *Burst) Len() int { return len(b.Segs) }

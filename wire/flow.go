@@ -31,6 +31,9 @@ type Flow struct {
 	// SO_PRIORITY is to be, and so, by a VLAN interface's egress-qos-map, the
 	// PCP. 0 leaves it to the system, which derives it from TOS.
 	Priority uint8
+	// Rate is the static rate, in bits a second of IP packets; 0 is no limit.
+	// Links do not look at it.
+	Rate int64
 
 	// cache of prefix states by UDP payload length: a transfer uses two or
 	// three lengths.
@@ -40,6 +43,14 @@ type Flow struct {
 	}
 	port uint16 // SrcPort the cache was made for
 	next uint8
+}
+
+// HeaderLen returns the octets of IP and UDP header that a packet has.
+func (f *Flow) HeaderLen() int {
+	if f.Dst.Is4() {
+		return IPv4Len + UDPLen
+	}
+	return IPv6Len + UDPLen
 }
 
 func (f *Flow) prefix(n int) uint32 {
