@@ -1,0 +1,32 @@
+package packet
+
+import (
+	"testing"
+
+	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
+)
+
+// opener opens a link on a host's interface, with rings or without.
+func opener(noRing bool) linktest.Opener {
+	return func(t testing.TB, h *testbed.Host) (l linktest.Link) {
+		h.Do(func() {
+			ls, err := Open(Config{Interface: h.Iface, noRing: noRing})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ls[0].Close() })
+			l = ls[0].(*Link)
+		})
+		return l
+	}
+}
+
+// TestMarks: whatever the kernel merges, no mark is lost or spread.
+func TestMarks(t *testing.T) {
+	for name, noRing := range map[string]bool{"rings": false, "calls": true} {
+		t.Run(name, func(t *testing.T) {
+			linktest.Marks(t, testbed.NewPair(t, 9000), opener(noRing), opener(noRing), true)
+		})
+	}
+}

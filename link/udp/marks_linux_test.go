@@ -1,0 +1,36 @@
+package udp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
+	"github.com/gorxe/gorxe/trace"
+)
+
+// counted is a link that counts reasons, of which it has none.
+type counted struct{ *Link }
+
+func (counted) Reasons() trace.Counts { return trace.Counts{} }
+
+// opener opens a link on the addresses of a host.
+func opener(o Options) linktest.Opener {
+	return func(t testing.TB, h *testbed.Host) (l linktest.Link) {
+		h.Do(func() { l = counted{mustOpen(t, Config{Addrs: []netip.Addr{h.V4, h.V6}, Options: o})[0]} })
+		return l
+	}
+}
+
+// TestMarks: whatever the kernel merges, no mark is lost or spread.
+func TestMarks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		o      Options
+		merges bool
+	}{{"merged", Options{}, true}, {"single", Options{NoGRO: true}, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			linktest.Marks(t, newPair(t, 9000), opener(c.o), opener(c.o), c.merges)
+		})
+	}
+}

@@ -1,0 +1,29 @@
+package xdp
+
+import (
+	"testing"
+
+	"github.com/gorxe/gorxe/internal/testbed"
+	"github.com/gorxe/gorxe/link/internal/linktest"
+)
+
+// opener opens a link on a host's interface.
+func opener(m mode) linktest.Opener {
+	return func(t testing.TB, h *testbed.Host) linktest.Link { return openOne(t, h, m) }
+}
+
+// socketOpener opens a link/udp, whose super-packets the kernel makes.
+func socketOpener(t testing.TB, h *testbed.Host) linktest.Link { return openUDP(t, h, h.V4, h.V6) }
+
+// TestMarks: no mark is lost or spread. Nothing is merged on an interface with an
+// XDP program: in the driver it comes before GRO, and with one behind the driver
+// netif_elide_gro (net/core/dev.c) leaves GRO out.
+func TestMarks(t *testing.T) {
+	for _, m := range modes {
+		for name, send := range map[string]linktest.Opener{"from frames": opener(m), "from sockets": socketOpener} {
+			t.Run(m.name+" "+name, func(t *testing.T) {
+				linktest.Marks(t, newPair(t, 9000), send, opener(m), false)
+			})
+		}
+	}
+}
