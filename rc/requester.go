@@ -19,7 +19,7 @@ type requester struct {
 
 	una, next, high bth.PSN
 	asked           bth.PSN // after the last packet sent that asks for an ACK
-	askedAt         int64
+	silent          int64   // when the first packet behind that was sent
 
 	reads []readReq // READ and atomic requests outstanding, oldest first
 
@@ -297,8 +297,11 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	last := i == w.pkts-1
 	_, limited := q.hold(w, i)
 	ask := last || limited || r.unasked() >= window/ackFraction-1 || q.overdue(now)
+	if !ask && r.unasked() == 0 {
+		r.silent = now
+	}
 	if ask {
-		r.asked, r.askedAt = r.next.Add(1), now
+		r.asked = r.next.Add(1)
 		if !r.next.Before(r.high) {
 			r.rtt.sent(now, r.next)
 		}
@@ -321,11 +324,11 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	return true
 }
 
-// overdue reports whether a packet should ask for an ACK because none has for a good
-// part of the timeout: at a low rate a window takes longer than that.
+// overdue reports whether a packet should ask for an ACK because those before it have
+// not for a good part of the timeout: at a low rate a window takes longer than that.
 func (q *QP) overdue(now int64) bool {
 	t := q.attr.Timeout
-	return t != 0 && now-q.req.askedAt >= int64(timeoutUnit)<<t/ackFraction/2
+	return t != 0 && q.req.unasked() > 0 && now-q.req.silent >= int64(timeoutUnit)<<t/8
 }
 
 // readEnd returns the index after the last PSN of the request that asks for
