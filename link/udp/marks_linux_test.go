@@ -34,3 +34,8 @@ func TestMarks(t *testing.T) {
 		})
 	}
 }
+
+// TestQueued: marks that queueing disciplines make come as they were made.
+func TestQueued(t *testing.T) {
+	linktest.Queued(t, opener(Options{}), opener(Options{}))
+}

@@ -27,3 +27,13 @@ func TestMarks(t *testing.T) {
 		}
 	}
 }
+
+// TestQueued: marks that queueing disciplines make come as they were made.
+func TestQueued(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			requireXDP(t)
+			linktest.Queued(t, socketOpener, opener(m))
+		})
+	}
+}
