@@ -92,7 +92,11 @@ func (n *NIC) route(f *wire.Flow, s *shard, av *verbs.AV, port uint16) error {
 	if av.SL > n.cfg.MaxSL && av.SL <= 7 { // the system would refuse each packet
 		return fmt.Errorf("nic: service level %d: this program may use 0..%d; more needs CAP_NET_ADMIN or CAP_NET_RAW (run as root)", av.SL, n.cfg.MaxSL)
 	}
-	*f = wire.Flow{Src: src, Dst: dst, SrcPort: port, TOS: av.TrafficClass, TTL: av.HopLimit, Priority: av.SL}
+	mbps, ok := av.StaticRate.Mbps()
+	if !ok {
+		return fmt.Errorf("nic: static rate %d means nothing: it takes a code of ibv_rate, such as 2 (2.5 Gb/s), 3 (10 Gb/s) or 7 (40 Gb/s), or 0 for none", av.StaticRate)
+	}
+	*f = wire.Flow{Src: src, Dst: dst, SrcPort: port, TOS: av.TrafficClass, TTL: av.HopLimit, Priority: av.SL, Rate: int64(mbps) * 1e6}
 	if f.TTL == 0 {
 		f.TTL = defaultTTL
 	}

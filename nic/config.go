@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -71,6 +72,10 @@ type Config struct {
 	MTU       int       // of the interface, in octets (the smallest of Links)
 	ActiveMTU verbs.MTU // (the largest that MTU bears)
 	SpeedMbit int       // 0 unknown
+
+	// CC is the congestion control of the device's queue pairs; SetCC changes it.
+	// (cc.Default: DCQCN.)
+	CC *cc.Config
 
 	// Spin is how long a wait polls before it blocks, and how long the
 	// background polls after its last packet. Lease is how long after a
@@ -137,6 +142,12 @@ func (c *Config) complete() error {
 	}
 	if !c.ActiveMTU.Valid() {
 		return fmt.Errorf("nic: an interface MTU of %d is too small, RoCEv2 needs %d at least", c.MTU, 256+headroom)
+	}
+	if c.CC == nil {
+		d := cc.Default()
+		c.CC = &d
+	} else if err := c.CC.Check(); err != nil {
+		return fmt.Errorf("nic: congestion control: %w", err)
 	}
 	if c.Clock == nil {
 		epoch := time.Now()

@@ -60,6 +60,14 @@ func (t *qpTotals) addAll(c *trace.Counts, s *transport.Stats) {
 //	window_wait             nanoseconds that a send request waited for room in the congestion window,
 //	credit_wait             for the peer to post a receive request,
 //	rnr_wait                and for the time that an RNR NAK asks for
+//	pacing_wait             nanoseconds that something waited for a rate to be kept
+//	np_ecn_marked_roce_packets  packets that came with a congestion mark (mlx5)
+//	np_cnp_sent             congestion notifications sent (mlx5)
+//	rp_cnp_handled          and received, and heeded (mlx5)
+//	rp_cnp_ignored          and not: for a queue pair that has no rate control (mlx5), or none at all
+//	roce_slow_restart       losses that were taken for congestion (mlx5)
+//	roce_slow_restart_trans the first of them since the rate was full (mlx5)
+//	roce_slow_restart_cnps  notifications sent along with a sequence NAK (mlx5)
 func (t *qpTotals) named() map[string]uint64 {
 	c, s := &t.counts, &t.stats
 	m := map[string]uint64{
@@ -94,6 +102,15 @@ func (t *qpTotals) named() map[string]uint64 {
 		"window_wait":            s.WindowWait,
 		"credit_wait":            s.CreditWait,
 		"rnr_wait":               s.RNRWait,
+		"pacing_wait":            s.PacingWait,
+
+		"np_ecn_marked_roce_packets": c[trace.NoteMarked],
+		"np_cnp_sent":                c[trace.NoteCNPSent],
+		"rp_cnp_handled":             c[trace.NoteCNP],
+		"rp_cnp_ignored":             c[trace.DropCNP],
+		"roce_slow_restart":          c[trace.NoteSlowRestart],
+		"roce_slow_restart_trans":    c[trace.NoteSlowRestartTrans],
+		"roce_slow_restart_cnps":     c[trace.NoteSlowRestartCNP],
 	}
 	for r, v := range c {
 		name := trace.Reason(r).String()
@@ -120,6 +137,7 @@ func (t *qpTotals) named() map[string]uint64 {
 //	rx_datagrams           super-packets or packets that the link gave
 //	shard_busy             times that a program found somebody else at its shard
 //	hairpin_pkts           packets from this device to itself
+//	np_cnp_delay           nanoseconds from the step that saw a marked packet until its CNP was sent, together
 //	send_err               packets that the system refused, with all that was behind them
 //	fault_...              packets hit by fault rules, by direction and effect
 //	link_...               what the link counts itself (link.Stats), in packets
@@ -157,7 +175,8 @@ func (n *NIC) Counters() (map[string]uint64, error) {
 		"rx_icrc_encapsulated": t.counts[trace.DropICRC] + t.counts[trace.DropICRCWindow],
 		"sent_pkts":            d.sentPkts, "sent_bytes": d.sentBytes, "rcvd_pkts": d.rcvdPkts, "rcvd_bytes": d.rcvdBytes,
 		"tx_bursts": d.txBursts, "tx_sends": d.txSends, "rx_datagrams": d.rxDatagrams, "hairpin_pkts": d.hairpin, "shard_busy": busy,
-		"send_err":        d.sendErr,
+		"send_err":     d.sendErr,
+		"np_cnp_delay": uint64(d.cnpDelay), "rp_cnp_ignored": t.counts[trace.DropCNP] + d.cnpIgnored,
 		"link_rx_packets": l.RxPackets, "link_rx_bytes": l.RxBytes, "link_tx_packets": l.TxPackets, "link_tx_bytes": l.TxBytes,
 		"link_rx_dropped": l.RxDropped, "link_rx_invalid": l.RxInvalid, "link_tx_errors": l.TxErrors, "link_tx_short": l.TxShort,
 	} {
@@ -245,6 +264,9 @@ type shardStats struct {
 	waited int64 // nanoseconds that something waited for the link
 	since  int64 // when that was last added to; 0 while nothing waits
 
+	cnpDelay, cnpDelayMax int64  // nanoseconds from mark to CNP
+	cnpIgnored            uint64 // of no queue pair, or from a stranger
+
 	told qpTotals // what Counters said last
 }
 
@@ -290,6 +312,8 @@ func (a *shardStats) add(b *shardStats) {
 	a.portRcvPkts += b.portRcvPkts
 	a.portRcvBytes += b.portRcvBytes
 	a.waited += b.waited
+	a.cnpDelay += b.cnpDelay
+	a.cnpIgnored += b.cnpIgnored
 }
 
 func addLink(a *link.Stats, b link.Stats) {

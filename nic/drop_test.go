@@ -92,7 +92,6 @@ func TestDrops(t *testing.T) {
 		}},
 		{"other partition", trace.DropPKey, true, with(func(p *bth.Packet) { p.PKey = 0x8001 })},
 		{"invalid partition", trace.DropPKey, true, with(func(p *bth.Packet) { p.PKey = 0x8000 })},
-		{"CNP", trace.DropCNP, true, raw(byte(bth.CNP), bth.BTHLen+bth.CNPReserved, 0, nil)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, 1, nil).connect()

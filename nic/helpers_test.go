@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/mem"
 	"github.com/gorxe/gorxe/verbs"
@@ -44,7 +45,9 @@ func gidsOf(addrs ...netip.Addr) (t []verbs.GIDEntry) {
 // open makes a node of links. Change may adjust the configuration.
 func open(t testing.TB, links []link.Link, addr netip.Addr, change func(*Config)) *node {
 	t.Helper()
-	cfg := Config{Links: links, GIDs: gidsOf(addr), NetDev: "mem", Seed: uint64(addr.As16()[15]) + 1}
+	control := cc.Default()
+	control.WindowInitial = 0 // all of it: what is posted leaves
+	cfg := Config{Links: links, GIDs: gidsOf(addr), NetDev: "mem", Seed: uint64(addr.As16()[15]) + 1, CC: &control}
 	if change != nil {
 		change(&cfg)
 	}

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
@@ -41,6 +42,9 @@ type QPInfo struct {
 	SRQ       bool // it has a shared receive queue
 	Requests  int  // send requests under way
 	InFlight  int  // packets sent and not acknowledged
+	// Rate is how many bits a second of IP packets it may send now, 0 as many as
+	// can: the lowest of what limits it, congestion control among it.
+	Rate int64
 
 	Stats transport.Stats
 	Drops uint64 // received packets that went no further than the queue pair
@@ -52,6 +56,9 @@ type QPDetail struct {
 	Cap        verbs.QPCap
 	Attr       verbs.QPAttr
 	Inspection transport.Inspection
+	CC         cc.State          // of UD all 0
+	Algorithm  string            // of congestion control, of UD ""
+	Limit      int64             // bits a second that it is bound to by the program, 0 none
 	Counters   map[string]uint64 // by the names of verbs.QPStats
 	// Now is the device's clock, which trace events and
 	// Inspection.Deadline are read on.
@@ -103,6 +110,9 @@ func (n *NIC) QP(qpn uint32) (QPDetail, error) {
 	d.Inspection = q.inspect(&d.QPInfo, d.Now)
 	if c, ok := q.eng.(interface{ Capacity() verbs.QPCap }); ok {
 		d.Cap = c.Capacity()
+	}
+	if d.Limit, d.Algorithm = q.limit, q.algorithm; q.control != nil {
+		d.CC = q.control.State(d.Now)
 	}
 	var t qpTotals
 	t.add(q)
@@ -185,10 +195,13 @@ func (q *qp) inspect(i *QPInfo, now int64) (e transport.Inspection) {
 	}); ok {
 		e = x.Inspect(now)
 	}
+	if q.paced != 0 {
+		e.Stall = transport.StallPacing
+	}
 	a := q.eng.Attr()
 	*i = QPInfo{
 		QPN: uint32(q.qpn), Handle: q.h, Type: serviceOf(q.class), State: q.eng.State(), Shard: q.s.index, ClientID: q.owner(),
-		DestQPN: a.DestQPN, SRQ: q.srq != nil, Requests: e.Requests, InFlight: e.InFlight, Stats: *q.eng.Stats(),
+		DestQPN: a.DestQPN, SRQ: q.srq != nil, Requests: e.Requests, InFlight: e.InFlight, Rate: q.rate(now), Stats: *q.eng.Stats(),
 	}
 	if f := q.eng.Flow(); f != nil {
 		i.Local, i.Peer, i.SrcPort = f.Src, f.Dst, f.SrcPort
@@ -217,6 +230,9 @@ func (q *qp) owner() uint32 {
 
 // countStall makes the counters of waiting true until now.
 func (q *qp) countStall(now int64) {
+	if q.paced != 0 {
+		q.s.countPacing(now, q)
+	}
 	if c, ok := q.eng.(interface{ CountStall(now int64) }); ok {
 		c.CountStall(now)
 	}

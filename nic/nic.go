@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/internal/perm"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/mr"
@@ -36,6 +38,9 @@ type NIC struct {
 	clients atomic.Pointer[[]*Client]
 	port    atomic.Pointer[port] // see SetPort
 	downs   atomic.Uint64        // times that it went down
+	cc      atomic.Pointer[cc.Config]
+
+	notified notifications
 
 	mu       sync.Mutex // objects, below
 	rng      *mrand.Rand
@@ -82,6 +87,8 @@ func Open(cfg Config) (*NIC, error) {
 	n.qpnPerm = perm.New(qpnSlotBits, n.rng.Uint64())
 	n.regions = mr.NewTable(n.rng.Uint64())
 	n.port.Store(cfg.firstPort())
+	n.cc.Store(cfg.CC)
+	n.notified = notifications{port: longAgoCNP, dest: make(map[netip.Addr]int64)}
 	for i, l := range cfg.Links {
 		n.shards = append(n.shards, newShard(n, i, l))
 	}

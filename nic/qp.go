@@ -2,9 +2,11 @@ package nic
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/rc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
@@ -42,6 +44,9 @@ type datapath interface {
 	// Patient reports whether all that is ready may wait for the program's answer
 	// to what came last.
 	Patient(now int64) bool
+	// Urgent reports whether something is ready that no pacer holds back: what
+	// Fill gives a burst that asks for that.
+	Urgent() bool
 	Fill(now int64, b *wire.Burst) bool
 	// Sent says how many segments of a filled burst left; calls come in the
 	// order of Fill, but that the latest may go back whole before the others.
@@ -70,6 +75,16 @@ type qp struct {
 	dirty  bool // in shard.dirty
 	queued bool // in shard.ready
 	credit int  // see sched
+
+	// Of rates; see pace.go and congestion.go.
+	control   cc.Controller // of RC and UC, or nil
+	algorithm string        // its
+	limit     int64         // bits a second, 0 none
+	pacer     cc.Pacer
+	paced     uint32 // place in shard.paced, from 1, or 0
+	pacedAt   int64  // since when
+	peer      uint32 // queue pair number
+	cnp       cnp
 
 	failing bool // in shard.failing
 	depth   int  // of both queues, in work requests
@@ -168,9 +183,13 @@ func (n *NIC) createQP(client *Client, r verbs.QPReq, sqMem, rqMem []byte) (verb
 		q.srq.users++
 		cfg.RQ, cfg.Cap.MaxRecvSGE = q.srq, q.srq.maxSGE
 	}
+	if class != bth.UD {
+		c := n.cc.Load()
+		q.algorithm, q.control = c.Algorithm, cc.New(c)
+	}
 	switch class {
 	case bth.RC:
-		q.eng = rc.New(rc.Config{Config: cfg, Window: q.s.info.Window})
+		q.eng = rc.New(rc.Config{Config: cfg, Window: q.s.info.Window, Line: n.line(), Control: q.control})
 	case bth.UC:
 		q.eng = uc.New(cfg)
 	default:
@@ -267,6 +286,13 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 	s.lockSent()
 	q.dead = true
 	s.wheel.remove(&q.timer)
+	if q.paced != 0 {
+		s.countPacing(n.cfg.Clock(), q)
+		s.paced.remove(q)
+	}
+	if q.cnp.wait {
+		s.cnps = slices.DeleteFunc(s.cnps, func(x *qp) bool { return x == q })
+	}
 	if s.last == q {
 		s.last = nil
 	}
@@ -322,6 +348,7 @@ func (n *NIC) ModifyQP(h verbs.Handle, a *verbs.QPAttr, m verbs.AttrMask) error 
 	case m&verbs.AttrState != 0 && a.State == verbs.StateReset:
 		q.qkey.Store(0)
 	}
+	q.s.begin(now, q, m)
 	q.s.bells.Ring(q.index) // a step looks after it
 	return nil
 }

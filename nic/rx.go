@@ -70,7 +70,7 @@ func (s *shard) datagram(now int64, n int, by stepper) {
 			if r == trace.DropICRC && s.counts[r] == 1 {
 				s.n.cfg.Logger.Warn(r.Explain(), "device", s.n.cfg.Name, "shard", s.index, "from", d.Src, "counter", r.String())
 			}
-		} else if r = s.packet(now, &f, d.Segment(i), by); r == trace.None || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
+		} else if r = s.packet(now, &f, d.Segment(i), by); r == trace.None || r == trace.NoteCNP || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
 			s.verify.Confirm()
 		}
 		if s.judge != nil {
@@ -100,7 +100,7 @@ func (s *shard) expects(f *from, b []byte) bool {
 		return false
 	case q.s == s:
 		r := q.admits(f, p)
-		return r == trace.None || r == trace.DropCNP
+		return r == trace.None
 	}
 	return q.knownBy(p)
 }
@@ -168,6 +168,12 @@ func (s *shard) deliver(now int64, q *qp, f *from, p *bth.Packet, b []byte) trac
 	if r := q.admits(f, p); r != trace.None {
 		return s.drop(q, r, p)
 	}
+	if p.Opcode == bth.CNP {
+		return s.react(now, q, p)
+	}
+	if p.ECN == ecnCE {
+		s.marked(now, q, p)
+	}
 	if q.class == bth.UD {
 		d := wire.Datagram{Src: f.src, Dst: f.dst, TOS: f.tos, TTL: f.ttl, ID: f.id, Flags: f.flags, FlowLabel: f.label}
 		d.PutGRH(&s.grh, len(b))
@@ -219,10 +225,7 @@ func (q *qp) admits(f *from, p *bth.Packet) trace.Reason {
 	if !pkeysMatch(p.PKey, verbs.DefaultPKey) {
 		return trace.DropPKey
 	}
-	switch {
-	case class == bth.ClassCNP:
-		return trace.DropCNP
-	case class == bth.UD && p.QKey != q.qkey.Load():
+	if class == bth.UD && p.QKey != q.qkey.Load() {
 		return trace.DropQKey
 	}
 	return trace.None

@@ -11,6 +11,7 @@ import (
 	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
+	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
 )
@@ -60,6 +61,8 @@ type shard struct {
 	wheel wheel
 	dirty []*qp // to settle
 	ready sched // have something to send
+	paced pacedHeap
+	cnps  []*qp // have a CNP to send
 	rung  []uint32
 	due   []*qp
 	lost  []*cq // overflown, to report
@@ -134,13 +137,14 @@ func (s *shard) step(now int64, by stepper) (deadline int64) {
 	}
 	s.letters(now, by)
 	s.settle(now)
+	s.unpace(now)
 	more = s.transmit(now, by) || more
 	s.stats.waitFor(now, s.full)
 	s.resume()
 	s.settle(now)
 	s.notify()
-	deadline = s.wheel.deadline()
-	if more || s.ready.len() > 0 && !s.full || len(s.failing) > 0 {
+	deadline = min(s.wheel.deadline(), s.paced.next())
+	if more || s.ready.len()+len(s.cnps) > 0 && !s.full || len(s.failing) > 0 {
 		deadline = min(deadline, now)
 	}
 	s.bg.deadline.Store(deadline)
@@ -214,12 +218,12 @@ func (s *shard) settle(now int64) {
 
 func (s *shard) settleQP(now int64, q *qp) {
 	if e := q.eng.TakeEvents(); e != 0 {
+		if e&transport.EventGap != 0 {
+			s.gap(now, q)
+		}
 		s.reportQP(q, e)
 	}
-	if !q.queued && q.eng.Ready(now) {
-		q.queued = true
-		s.ready.push(q)
-	}
+	s.line(now, q)
 	if d := q.eng.Deadline(); d != never && (!q.timer.armed || d < q.timer.at) {
 		s.wheel.arm(&q.timer, d)
 	}
@@ -290,6 +294,9 @@ func (s *shard) drop(q *qp, r trace.Reason, p *bth.Packet) trace.Reason {
 		e.QPN, e.PSN, e.Opcode = uint32(p.DestQP), p.PSN.Uint32(), uint8(p.Opcode)
 	}
 	s.rec.Record(e)
+	if p != nil && p.Opcode == bth.CNP && r != trace.DropCNP && r != trace.DropStray {
+		s.stats.cnpIgnored++
+	}
 	if q != nil {
 		q.eng.Counts()[r]++
 	} else {

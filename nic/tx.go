@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/wire"
@@ -40,6 +41,7 @@ func (s *shard) transmit(now int64, by stepper) (more bool) {
 func (s *shard) fill(now int64, by stepper, most int) (n int, stuck bool) {
 	// Each queue pair that is ready now gets its turn, and bursts that go
 	// nowhere do not keep the loop going.
+	n = s.fillCNPs()
 	for turns := s.ready.len() + len(s.bursts); n < len(s.bursts) && most > 0 && turns > 0 && s.ready.len() > 0 && !stuck; turns-- {
 		q := s.ready.pop()
 		q.queued = false
@@ -53,19 +55,33 @@ func (s *shard) fill(now int64, by stepper, most int) (n int, stuck bool) {
 			s.ready.rest(q)
 			continue
 		}
+		urgent := q.pacer.Next() > now
+		if urgent && !q.eng.Urgent() {
+			s.ready.rest(q)
+			s.touch(q) // it waits for its time
+			continue
+		}
 		b := s.bursts[n]
 		b.Reset(nil, s.info.MaxSegments, s.info.MaxBytes)
+		if b.Urgent = urgent; !urgent {
+			if r := q.rate(now); r != 0 {
+				b.Limit(cc.Burst(r))
+			}
+		}
 		filled := q.eng.Fill(now, b)
 		s.touch(q)
 		if !filled {
 			s.ready.rest(q)
 			continue
 		}
+		if !urgent {
+			q.charge(now, b)
+		}
 		switch own := s.isOwn(b.Flow.Dst); {
 		case own && slices.Contains(s.owners[:n], q):
 			// Datagrams for others that it filled before wait for the link,
 			// and must not be overtaken: this burst has its turn after them.
-			q.eng.Sent(b, 0)
+			s.tell(now, q, b, 0)
 			b.Reset(nil, 0, 0)
 			s.ready.rest(q)
 			continue
@@ -79,7 +95,7 @@ func (s *shard) fill(now int64, by stepper, most int) (n int, stuck bool) {
 			s.owners[n] = q
 			n++
 		}
-		if !stuck && q.eng.Ready(now) {
+		if !stuck && q.eng.Ready(now) && (q.pacer.Next() <= now || q.eng.Urgent()) {
 			q.queued = true
 			s.ready.again(q)
 		} else {
@@ -137,13 +153,25 @@ func (s *shard) send(now int64, n int) bool {
 		if b.Flow.Dst.IsMulticast() {
 			s.loopback(b, k)
 		}
-		s.owners[i].eng.Sent(b, k)
-		s.touch(s.owners[i])
+		s.tell(now, s.owners[i], b, k)
 		b.Reset(nil, 0, 0) // no slice of a user's memory outlives the step
 		s.owners[i] = nil
 	}
 	s.stats.sentBytes += uint64(bytes)
 	return total == 0
+}
+
+// tell says how many segments of a burst left.
+func (s *shard) tell(now int64, q *qp, b *wire.Burst, sent int) {
+	if b.Kind == wire.KindCNP {
+		s.sentCNP(q, sent > 0)
+		return
+	}
+	if !b.Urgent {
+		q.left(now, b, sent)
+	}
+	q.eng.Sent(b, sent)
+	s.touch(q)
 }
 
 // hairpin delivers a burst whose destination is this device, to the shard of
@@ -156,8 +184,7 @@ func (s *shard) hairpin(q *qp, b *wire.Burst) bool {
 		to.kick()
 	}
 	total := b.Len()
-	q.eng.Sent(b, n)
-	s.touch(q)
+	s.tell(s.now, q, b, n)
 	b.Reset(nil, 0, 0)
 	return n == total
 }

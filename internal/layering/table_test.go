@@ -31,7 +31,7 @@ var house = map[string]rule{
 	"transport/enginetest": {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace", "internal/pcap"}}, // what tests of engines share
 	"rc":                   {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
 	"uc":                   {imports: []string{"transport", "wire", "bth", "verbs", "trace"}, engine: true},
-	"ud":                   {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
+	"ud":                   {imports: []string{"cc", "transport", "wire", "bth", "mr", "verbs", "trace"}, engine: true},
 	"cm":                   {imports: []string{"wire", "bth", "verbs", "trace"}, engine: true},
 
 	// Links, and what knows the host.
