@@ -127,6 +127,7 @@ func (d *DCQCN) OnLoss(now int64, why Loss) Reaction {
 	if why != LossNAK || !d.c.RoCESlowRestart || !d.c.RPEnable {
 		return TakenForLoss
 	}
+	d.advance(now)
 	again := d.restart
 	d.restart = true
 	if d.cut(now); again {
@@ -173,11 +174,10 @@ func (d *DCQCN) advance(now int64) {
 	}
 	d.timer += n * period
 	for ; n > 0 && d.on; n-- {
-		if d.times++; d.times > d.c.RPThreshold+64 && n > 64 && d.bytes <= d.c.RPThreshold {
-			d.grow(n)
-			d.times += int(min(n, 1<<30))
-			return
+		if d.times > d.c.RPThreshold+settled && d.bytes <= d.c.RPThreshold {
+			n -= d.grow(n - 1)
 		}
+		d.times++
 		d.increase()
 	}
 }
@@ -228,19 +228,25 @@ func (d *DCQCN) increase() {
 	d.release()
 }
 
-// grow is n increases by the timer alone, late enough for the rate to follow the
-// target at a constant distance.
-func (d *DCQCN) grow(n int64) {
+// settled is after how many increases the rate follows the target at a distance
+// of one step.
+const settled = 64
+
+// grow makes at most n increases by the timer alone at once, as many as leave the
+// target below the line, and returns how many.
+func (d *DCQCN) grow(n int64) int64 {
 	step := float64(d.c.RPAIRate) * mbit
 	if d.c.RPByteReset == 0 {
 		step = float64(d.c.RPHAIRate) * mbit
 	}
-	to := d.target + float64(step*float64(n))
-	d.target = min(to, d.line())
-	if d.rate = max(d.rate, d.target-step); to > d.line()+64*step {
-		d.rate = d.line()
+	n = min(n, int64((d.line()-d.target)/step)-1, 1<<30)
+	if n <= 0 {
+		return 0
 	}
-	d.release()
+	d.target += float64(step * float64(n))
+	d.rate = d.target - step
+	d.times += int(n)
+	return n
 }
 
 // release ends the limit when the rate is as good as the line's.

@@ -7,12 +7,12 @@ const (
 	// longer than one packet.
 	PaceBurst = 50_000
 	// maxLate is how much time, in nanoseconds, a pacer makes up for that was
-	// lost because nobody called in time. It takes three times as long over it.
+	// lost because nobody called in time. It takes as long again over it.
 	maxLate = 4_000_000
 )
 
 // Pacer says when the next burst may leave, so that a rate is kept. Who is late,
-// as a program that lost its processor, may send a third faster until that is
+// as a program that lost its processor, may send at twice the rate until that is
 // made good; who had nothing to send may not. The zero value lets the first burst
 // go at once.
 type Pacer struct {
@@ -34,7 +34,7 @@ func (p *Pacer) Sent(now int64, octets int, rate int64) {
 	cost := int64(exact)
 	p.frac = exact - float64(cost)
 	p.due = max(p.due, now-maxLate) + cost
-	p.next = max(p.due, now+cost-cost/4)
+	p.next = max(p.due, now+cost/2)
 }
 
 // Unsent takes back a part of that: these octets did not leave.
