@@ -238,14 +238,14 @@ type (
 	LimitReply struct{ Limit, Zero uint32 }
 )
 
-// AV is verbs.AV.
+// AV is verbs.AV; StaticRate is a code of ibv_rate.
 type AV struct {
 	DGID              [16]byte
 	SGIDIndex         uint32
 	FlowLabel         uint32
 	TrafficClass, TTL uint8
-	SL, Zero          uint8
-	Zero2             uint32
+	SL, StaticRate    uint8
+	Zero              uint32
 }
 
 // CreateAHReq asks for an address handle.
@@ -271,13 +271,14 @@ type CreateQPReply struct {
 	RecvAt, MapBytes              uint64
 }
 
-// QPAttr is verbs.QPAttr.
+// QPAttr is verbs.QPAttr; RateLimit in kb/s.
 type QPAttr struct {
 	State, CurState, PathMTU, DestQPN, RQPSN, SQPSN, Access, PKeyIndex, Port, QKey uint32
 	MaxRdAtomic, MaxDestRdAtomic                                                   uint32
 	MinRNRTimer, Timeout, RetryCnt, RNRRetry                                       uint8
 	FlowControl                                                                    uint32
 	AV                                                                             AV
+	RateLimit                                                                      uint32
 }
 
 // ModifyQPReq changes the attributes that Mask has (ibv_qp_attr_mask).
@@ -387,7 +388,7 @@ func DecodeNamed(b []byte) (map[string]uint64, error) {
 func FromAV(a *verbs.AV) AV {
 	return AV{
 		DGID: a.DGID, SGIDIndex: uint32(a.SGIDIndex), FlowLabel: a.FlowLabel,
-		TrafficClass: a.TrafficClass, TTL: a.HopLimit, SL: a.SL,
+		TrafficClass: a.TrafficClass, TTL: a.HopLimit, SL: a.SL, StaticRate: uint8(a.StaticRate),
 	}
 }
 
@@ -395,7 +396,7 @@ func FromAV(a *verbs.AV) AV {
 func (a *AV) Verbs() verbs.AV {
 	return verbs.AV{
 		DGID: a.DGID, SGIDIndex: int(a.SGIDIndex), FlowLabel: a.FlowLabel,
-		TrafficClass: a.TrafficClass, HopLimit: a.TTL, SL: a.SL,
+		TrafficClass: a.TrafficClass, HopLimit: a.TTL, SL: a.SL, StaticRate: verbs.Rate(a.StaticRate),
 	}
 }
 
@@ -406,7 +407,7 @@ func FromQPAttr(a *verbs.QPAttr) QPAttr {
 		Access: uint32(a.Access), PKeyIndex: uint32(a.PKeyIndex), Port: uint32(a.Port), QKey: a.QKey,
 		MaxRdAtomic: uint32(a.MaxRdAtomic), MaxDestRdAtomic: uint32(a.MaxDestRdAtomic),
 		MinRNRTimer: a.MinRNRTimer, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
-		FlowControl: b2u(a.FlowControl), AV: FromAV(&a.AV),
+		FlowControl: b2u(a.FlowControl), AV: FromAV(&a.AV), RateLimit: a.RateLimit,
 	}
 }
 
@@ -417,7 +418,7 @@ func (a *QPAttr) Verbs() verbs.QPAttr {
 		Access: verbs.Access(a.Access), PKeyIndex: int(a.PKeyIndex), Port: int(a.Port), QKey: a.QKey,
 		MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic),
 		MinRNRTimer: a.MinRNRTimer, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
-		FlowControl: a.FlowControl != 0, AV: a.AV.Verbs(),
+		FlowControl: a.FlowControl != 0, AV: a.AV.Verbs(), RateLimit: a.RateLimit,
 	}
 }
 

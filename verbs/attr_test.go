@@ -50,6 +50,7 @@ func TestValues(t *testing.T) {
 		"IBV_QP_RNR_RETRY": {int(AttrRNRRetry), 1 << 11}, "IBV_QP_RQ_PSN": {int(AttrRQPSN), 1 << 12}, "IBV_QP_MAX_QP_RD_ATOMIC": {int(AttrMaxRdAtomic), 1 << 13},
 		"IBV_QP_MIN_RNR_TIMER": {int(AttrMinRNRTimer), 1 << 15}, "IBV_QP_SQ_PSN": {int(AttrSQPSN), 1 << 16},
 		"IBV_QP_MAX_DEST_RD_ATOMIC": {int(AttrMaxDestRdAtomic), 1 << 17}, "IBV_QP_DEST_QPN": {int(AttrDestQPN), 1 << 20},
+		"IBV_QP_RATE_LIMIT": {int(AttrRateLimit), 1 << 25},
 
 		"IBV_EVENT_CQ_ERR": {int(EventCQErr), 0}, "IBV_EVENT_QP_FATAL": {int(EventQPFatal), 1}, "IBV_EVENT_QP_REQ_ERR": {int(EventQPReqErr), 2},
 		"IBV_EVENT_QP_ACCESS_ERR": {int(EventQPAccessErr), 3}, "IBV_EVENT_COMM_EST": {int(EventCommEst), 4}, "IBV_EVENT_SQ_DRAINED": {int(EventSQDrained), 5},
@@ -66,6 +67,24 @@ func TestValues(t *testing.T) {
 		require.False(t, m.Valid(), m)
 	}
 	require.True(t, MTU(1024).Valid())
+}
+
+// TestRates: the codes of rdma-core's enum ibv_rate, and what its ibv_rate_to_mbps
+// says each is; every other code means nothing.
+func TestRates(t *testing.T) {
+	known := map[Rate]int{
+		2: 2500, 3: 10000, 4: 30000, 5: 5000, 6: 20000, 7: 40000, 8: 60000, 9: 80000, 10: 120000, // IBV_RATE_2_5_GBPS to 120
+		11: 14062, 12: 56250, 13: 112500, 14: 168750, // 14, 56, 112, 168
+		15: 25781, 16: 103125, 17: 206250, 18: 309375, // 25, 100, 200, 300
+		19: 28125, 20: 53125, 21: 425000, 22: 637500, 23: 850000, 24: 1275000, // 28, 50, 400, 600, 800, 1200
+		0: 0, // IBV_RATE_MAX: no limit
+	}
+	for r := range 256 {
+		mbps, ok := Rate(r).Mbps()
+		want, known := known[Rate(r)]
+		require.Equal(t, known, ok, r)
+		require.Equal(t, want, mbps, r)
+	}
 }
 
 // TestStrings: each value has a text of its own, and one that is none says so.
@@ -90,7 +109,7 @@ func TestStrings(t *testing.T) {
 		seen[e.String()] = true
 	}
 	require.Equal(t, "EventType(6)", EventType(6).String())
-	require.Equal(t, "State|Access|PKeyIndex|Port|QKey|AV|PathMTU|Timeout|RetryCnt|RNRRetry|RQPSN|MaxRdAtomic|MinRNRTimer|SQPSN|MaxDestRdAtomic|DestQPN|FlowControl", allAttrs.String())
+	require.Equal(t, "State|Access|PKeyIndex|Port|QKey|AV|PathMTU|Timeout|RetryCnt|RNRRetry|RQPSN|MaxRdAtomic|MinRNRTimer|SQPSN|MaxDestRdAtomic|DestQPN|RateLimit|FlowControl", allAttrs.String())
 	require.Equal(t, "", AttrMask(0).String())
 	require.Equal(t, "AV|0x4002", (AttrAV | 1<<1 | 1<<14).String())
 }
@@ -104,7 +123,7 @@ func words[T fmt.Stringer](s []T) string {
 }
 
 const allAttrs = AttrState | AttrAccess | AttrPKeyIndex | AttrPort | AttrQKey | AttrAV | AttrPathMTU | AttrTimeout | AttrRetryCnt | AttrRNRRetry |
-	AttrRQPSN | AttrMaxRdAtomic | AttrMinRNRTimer | AttrSQPSN | AttrMaxDestRdAtomic | AttrDestQPN | AttrFlowControl
+	AttrRQPSN | AttrMaxRdAtomic | AttrMinRNRTimer | AttrSQPSN | AttrMaxDestRdAtomic | AttrDestQPN | AttrRateLimit | AttrFlowControl
 
 // goldenTransitions are the transitions there are besides those to RESET and
 // ERR: from, to, what must be set and what may be, as Linux's ib_core has them,
@@ -112,30 +131,30 @@ const allAttrs = AttrState | AttrAccess | AttrPKeyIndex | AttrPort | AttrQKey | 
 const goldenTransitions = `
 RC RESET INIT must Access|PKeyIndex|Port
 RC INIT INIT may Access|PKeyIndex|Port
-RC INIT RTR must AV|PathMTU|RQPSN|MinRNRTimer|MaxDestRdAtomic|DestQPN may Access|PKeyIndex|FlowControl
-RC RTR RTS must Timeout|RetryCnt|RNRRetry|MaxRdAtomic|SQPSN may Access|MinRNRTimer
-RC RTS RTS may Access|MinRNRTimer
+RC INIT RTR must AV|PathMTU|RQPSN|MinRNRTimer|MaxDestRdAtomic|DestQPN may Access|PKeyIndex|RateLimit|FlowControl
+RC RTR RTS must Timeout|RetryCnt|RNRRetry|MaxRdAtomic|SQPSN may Access|MinRNRTimer|RateLimit
+RC RTS RTS may Access|MinRNRTimer|RateLimit
 RC RTS SQD
-RC SQD RTS may Access|MinRNRTimer
-RC SQD SQD may Access|PKeyIndex|AV|Timeout|RetryCnt|RNRRetry|MaxRdAtomic|MinRNRTimer|MaxDestRdAtomic
+RC SQD RTS may Access|MinRNRTimer|RateLimit
+RC SQD SQD may Access|PKeyIndex|AV|Timeout|RetryCnt|RNRRetry|MaxRdAtomic|MinRNRTimer|MaxDestRdAtomic|RateLimit
 UC RESET INIT must Access|PKeyIndex|Port
 UC INIT INIT may Access|PKeyIndex|Port
-UC INIT RTR must AV|PathMTU|RQPSN|DestQPN may Access|PKeyIndex
-UC RTR RTS must SQPSN may Access
-UC RTS RTS may Access
+UC INIT RTR must AV|PathMTU|RQPSN|DestQPN may Access|PKeyIndex|RateLimit
+UC RTR RTS must SQPSN may Access|RateLimit
+UC RTS RTS may Access|RateLimit
 UC RTS SQD
-UC SQD RTS may Access
-UC SQD SQD may Access|PKeyIndex|AV
-UC SQE RTS may Access
+UC SQD RTS may Access|RateLimit
+UC SQD SQD may Access|PKeyIndex|AV|RateLimit
+UC SQE RTS may Access|RateLimit
 UD RESET INIT must PKeyIndex|Port|QKey
 UD INIT INIT may PKeyIndex|Port|QKey
-UD INIT RTR may PKeyIndex|QKey
-UD RTR RTS must SQPSN may QKey
-UD RTS RTS may QKey
+UD INIT RTR may PKeyIndex|QKey|RateLimit
+UD RTR RTS must SQPSN may QKey|RateLimit
+UD RTS RTS may QKey|RateLimit
 UD RTS SQD
-UD SQD RTS may QKey
-UD SQD SQD may PKeyIndex|QKey
-UD SQE RTS may QKey
+UD SQD RTS may QKey|RateLimit
+UD SQD SQD may PKeyIndex|QKey|RateLimit
+UD SQE RTS may QKey|RateLimit
 `
 
 // TestTransitions finds out by asking which transitions there are and what

@@ -304,7 +304,7 @@ struct rxed_limit_reply {
 };
 _Static_assert(sizeof(struct rxed_limit_reply) == 8, "layout");
 
-/* an address vector */
+/* an address vector; static_rate as ibv_rate */
 struct rxed_av {
 	uint8_t dgid[16];
 	uint32_t sgid_index;
@@ -312,8 +312,8 @@ struct rxed_av {
 	uint8_t traffic_class;
 	uint8_t ttl;
 	uint8_t sl;
-	uint8_t zero;
-	uint32_t zero2;
+	uint8_t static_rate;
+	uint32_t zero;
 };
 _Static_assert(sizeof(struct rxed_av) == 32, "layout");
 
@@ -357,7 +357,7 @@ struct rxed_create_qp_reply {
 };
 _Static_assert(sizeof(struct rxed_create_qp_reply) == 56, "layout");
 
-/* states as ibv_qp_state; path_mtu in octets; answer to QUERY_QP, followed by named counters */
+/* states as ibv_qp_state; path_mtu in octets, rate_limit in kb/s; answer to QUERY_QP, followed by named counters */
 struct rxed_qp_attr {
 	uint32_t state;
 	uint32_t cur_state;
@@ -377,8 +377,9 @@ struct rxed_qp_attr {
 	uint8_t rnr_retry;
 	uint32_t flow_control;
 	struct rxed_av av;
+	uint32_t rate_limit;
 };
-_Static_assert(sizeof(struct rxed_qp_attr) == 88, "layout");
+_Static_assert(sizeof(struct rxed_qp_attr) == 92, "layout");
 
 /* MODIFY_QP; mask as ibv_qp_attr_mask */
 struct rxed_modify_qp_req {
@@ -386,7 +387,7 @@ struct rxed_modify_qp_req {
 	uint32_t mask;
 	struct rxed_qp_attr attr;
 };
-_Static_assert(sizeof(struct rxed_modify_qp_req) == 96, "layout");
+_Static_assert(sizeof(struct rxed_modify_qp_req) == 100, "layout");
 
 /* DESTROY; QUERY_QP, where kind means nothing */
 struct rxed_handle_req {
