@@ -6,9 +6,15 @@ const (
 	// PaceBurst is how long, in nanoseconds of the rate, a burst may be that is
 	// longer than one packet.
 	PaceBurst = 50_000
-	// maxLate is how much time, in nanoseconds, a pacer makes up for that was
-	// lost because nobody called in time. It takes as long again over it.
-	maxLate = 4_000_000
+)
+
+// Late is how much time, in nanoseconds, a pacer makes up for that was lost because
+// nobody called in time. It takes as long again over it. A rate that a user has
+// set is one to be kept; one that comes of congestion control stands for what the
+// network bore just now, and what it did not get then is gone.
+const (
+	LateLimit   = 50_000_000
+	LateControl = 1_000_000
 )
 
 // Pacer says when the next burst may leave, so that a rate is kept. Who is late,
@@ -27,13 +33,14 @@ func (p *Pacer) Next() int64 { return p.next }
 // Idle says that there was nothing to send until now.
 func (p *Pacer) Idle(now int64) { p.due = max(p.due, now) }
 
-// Sent says that octets have left at a rate of bits a second, more than 0.
-func (p *Pacer) Sent(now int64, octets int, rate int64) {
+// Sent says that octets have left at a rate of bits a second, more than 0; late is
+// how much lost time is made up for.
+func (p *Pacer) Sent(now int64, octets int, rate, late int64) {
 	// What takes longer than a century is as good as that.
 	exact := min(float64(octets)*8e9/float64(rate)+p.frac, math.MaxInt64/4)
 	cost := int64(exact)
 	p.frac = exact - float64(cost)
-	p.due = max(p.due, now-maxLate) + cost
+	p.due = max(p.due, now-late) + cost
 	p.next = max(p.due, now+cost/2)
 }
 

@@ -75,8 +75,13 @@ func (s *shard) countPacing(now int64, q *qp) {
 
 // charge has a burst count against the rate.
 func (q *qp) charge(now int64, b *wire.Burst) {
-	if r := cc.Slower(b.Flow.Rate, q.rate(now)); r != 0 {
-		q.pacer.Sent(now, b.IPBytes(), r)
+	fixed := cc.Slower(b.Flow.Rate, q.limit)
+	if r := cc.Slower(fixed, q.rate(now)); r == 0 {
+		return
+	} else if r == fixed {
+		q.pacer.Sent(now, b.IPBytes(), r, cc.LateLimit)
+	} else {
+		q.pacer.Sent(now, b.IPBytes(), r, cc.LateControl)
 	}
 }
 
