@@ -39,6 +39,7 @@ func newRootCmd() *cobra.Command {
 		newPerfCmd(),
 		newPingpongCmd(),
 		newQPCmd(),
+		newRelayCmd(),
 		newReplayCmd(),
 		newScriptCmd(),
 		newStatCmd(),

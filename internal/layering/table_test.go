@@ -66,6 +66,7 @@ var house = map[string]rule{
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
 	"internal/decode":   {imports: []string{"internal/pcap", "wire", "bth", "trace"}},
 	"internal/replay":   {imports: []string{"internal/decode", "internal/pcap", "rc", "transport", "cc", "mr", "wire", "bth", "verbs", "trace"}},
+	"internal/relay":    {imports: []string{"link/fault", "cc", "wire", "bth", "trace", "internal/hostnet", "internal/sys"}},
 	"internal/layering": {},
 	"internal/rules":    {},
 	"internal/mutants":  {imports: []string{"internal/overlay"}},

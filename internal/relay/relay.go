@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gorxe/gorxe/link/fault"
+)
+
+// Config says what is relayed, and how.
+type Config struct {
+	A, B   string      // interfaces
+	AB, BA Line        // from A to B, and from B to A
+	Rules  fault.Rules // tx is from A to B, rx from B to A
+	Seed   uint64      // of rules and marks
+
+	Every   time.Duration // between reports; 0: only the last
+	Report  func(*Report) // called by one goroutine at a time
+	Log     func(line string)
+	Capture Capture // of what goes out; nil for none
+}
+
+// Capture is told of each frame that went out: RoCEv2 packet by packet, other frames
+// as they were, super-packets and unfinished checksums included. The frame is borrowed
+// for the call. Errors are its own affair.
+type Capture interface {
+	Frame(at time.Time, to string, frame []byte)
+}
+
+// Check returns an error that names what is wrong, its range and its unit.
+func (c *Config) Check() error {
+	if err := c.AB.Check(); err != nil {
+		return fmt.Errorf("from %s to %s: %w", c.A, c.B, err)
+	}
+	if err := c.BA.Check(); err != nil {
+		return fmt.Errorf("from %s to %s: %w", c.B, c.A, err)
+	}
+	if c.Every < 0 || c.Every > 0 && c.Every < 10*time.Millisecond {
+		return fmt.Errorf("report of %v: it takes an interval of 10ms or more, or 0 for none but the last", c.Every)
+	}
+	return nil
+}
+
+// Report is what happened in a time.
+type Report struct {
+	At    time.Duration     // since the start
+	Span  time.Duration     // that it is about: up to At
+	Last  bool              // it is about all of the time
+	Ways  [2]WayReport      // from A to B, and back
+	Rules []fault.RuleStats // since the start
+}
+
+// WayReport is what happened in one direction.
+type WayReport struct {
+	Counts
+	Rate  float64 `json:"bits_per_second"` // of RoCEv2, IP packets
+	Queue Queue   `json:"queue"`           // of the bottleneck
+}
+
+func newWayReport(c Counts, q Queue, span time.Duration) WayReport {
+	r := WayReport{Counts: c, Queue: q}
+	if span > 0 {
+		r.Rate = float64(c.Octets) * 8 / span.Seconds()
+	}
+	return r
+}
