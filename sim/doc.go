@@ -17,6 +17,14 @@
 // queue pair, PSN and times seen), or what a Judge decides. What fails with much
 // can be brought down to what it takes by Shrink.
 //
+// By itself such a network has a line from every node to every other one. With
+// switches (AddSwitch, or Topology for the usual shapes) each node has a line to
+// one of them, and packets go one by one:
+//
+//	NIC -> Port of node: queue, rate -> delay -> Switch: shared buffer, PFC -> Port: queue, RED, rate -> ...
+//
+// What a switch does is counted (PortStats), and told to whoever watches.
+//
 // A run of packets of a burst that no fault touches travels as one event and
 // arrives in one piece, as with receive offload. What goes to a multicast group
 // meets the sender's tx faults once, and reaches each node that joined as a

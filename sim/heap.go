@@ -12,6 +12,9 @@ const (
 	evStep                     // a shard wants to be stepped
 	evRelease                  // a fault's hold has something due
 	evCall                     // Sim.After
+	evHop                      // a datagram reaches a port of a switch
+	evFree                     // a port's line is
+	evPause                    // a pause frame reaches a port; way 1, or 0 for its end
 )
 
 // datagram is one on its way, and what fault rules did to it so far.
@@ -25,7 +28,8 @@ type datagram struct {
 type event struct {
 	kind eventKind
 	lane *lane
-	way  int // of evRelease
+	way  int // of evRelease and evPause
+	port *Port
 	call func()
 	d    datagram
 	buf  []byte
@@ -38,12 +42,12 @@ type event struct {
 type heap struct {
 	q    []item
 	seq  uint64
-	free [4][]*event // by what their memory bears
+	free [len(bufLen)][]*event // by what their memory bears
 }
 
-// bufLen are the sizes of events' memory: none, a small packet, any packet, a
-// burst.
-var bufLen = [4]int{0, 640, 8 << 10, 64 << 10}
+// bufLen are the sizes of events' memory: none, a small packet, one with 1024
+// octets of payload, any packet, a burst.
+var bufLen = [5]int{0, 640, 2 << 10, 8 << 10, 64 << 10}
 
 type item struct {
 	at  int64

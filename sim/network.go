@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/gorxe/gorxe/bth"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/trace"
@@ -27,6 +26,8 @@ type network struct {
 	groups map[netip.Addr][]*lane // in the order of joining, at most one lane of a node
 	watch  func(Packet)
 	counts Counts
+
+	watchPorts func(PortEvent)
 }
 
 // Packet is one that reaches a port, for whoever watches.
@@ -34,20 +35,22 @@ type Packet struct {
 	Time     int64 // nanoseconds since the start
 	Node     *Node // whose port
 	Src, Dst netip.Addr
+	TOS      uint8         // traffic class: DSCP and ECN
 	Data     []byte        // BTH to ICRC; borrowed for the call
 	Hit      fault.Effects // what rules did to it: with Corrupt it is broken
 }
 
 // Counts says what became of packets. Those on their way are
 //
-//	Sent + Copied - Lost - Unknown - Arrived
+//	Sent + Copied - Lost - Dropped - Unknown - Arrived
 type Counts struct {
 	Sent    uint64 // by nodes
 	Copied  uint64 // added to them: by dup rules, and for all members of a group but one
 	Lost    uint64 // by fault rules
 	Held    uint64 // of the others: kept back by reorder and delay rules, in each direction
 	Unknown uint64 // to an address that no node has, or a group that none has joined
-	Arrived uint64 // at ports
+	Dropped uint64 // by switches, for want of room in their buffers
+	Arrived uint64 // at ports of nodes
 }
 
 func (n *network) init(s *Sim) {
@@ -73,6 +76,8 @@ func (l *lane) JoinGroup(group netip.Addr) error {
 	switch members := l.node.sim.net.groups[g]; {
 	case err != nil:
 		return fmt.Errorf("sim: %w", err)
+	case l.node.port != nil:
+		return fmt.Errorf("sim: %v: switches do not carry multicast; a network without switches does", g)
 	case l.down:
 		return link.ErrClosed
 	case slices.Contains(members, l):
@@ -145,7 +150,7 @@ func (n *Node) send(b *wire.Burst, k int) {
 			run.d.SegLen = len(run.buf)
 		}
 		due := n.passed(wayTx)
-		if due || n.sim.cfg.Single {
+		if due || n.sim.cfg.Single || n.port != nil {
 			run = n.flush(run)
 		}
 		if due {
@@ -175,6 +180,11 @@ func (n *Node) flush(run *event) *event {
 // of its receivers.
 func (n *Node) transmit(e *event) {
 	s := n.sim
+	if n.port != nil {
+		e.d.Payload = e.buf
+		n.port.enqueue(e)
+		return
+	}
 	n.line = max(n.line, s.now)
 	if s.cfg.Rate > 0 {
 		n.line += int64(len(e.buf)) * 8 * 1e9 / s.cfg.Rate
@@ -182,7 +192,7 @@ func (n *Node) transmit(e *event) {
 	e.kind, e.d.Payload = evArrive, e.buf
 	at := n.line + int64(s.cfg.Latency)
 	if to := s.net.ports[e.d.Dst]; to != nil {
-		e.lane = to.lanes[int(bth.BTH(e.buf).DestQP()&0xf)%len(to.lanes)]
+		e.lane = to.laneOf(e.buf)
 		s.events.push(at, e)
 		return
 	}
@@ -342,7 +352,7 @@ func (l *lane) take(e *event) {
 	net.counts.Arrived += uint64(e.d.Segments())
 	if net.watch != nil {
 		for i := range e.d.Segments() {
-			net.watch(Packet{Time: l.node.sim.now, Node: l.node, Src: e.d.Src, Dst: e.d.Dst, Data: e.d.Segment(i), Hit: e.d.hit})
+			net.watch(Packet{Time: l.node.sim.now, Node: l.node, Src: e.d.Src, Dst: e.d.Dst, TOS: e.d.TOS, Data: e.d.Segment(i), Hit: e.d.hit})
 		}
 	}
 	l.in = append(l.in, e)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -16,6 +17,9 @@ import (
 // recorded is how many trace events a shard keeps.
 const recorded = 512
 
+// DefaultWindow is NodeConfig.Window of a node that is given none.
+const DefaultWindow = 512
+
 // Node is one host: a NIC and its port.
 type Node struct {
 	NIC  *nic.NIC
@@ -26,13 +30,20 @@ type Node struct {
 	// program that polls.
 	OnStep func()
 
+	Name string
+
 	sim   *Sim
+	index int
+	port  *Port // to a switch, or nil
+	queue int   // octets that wait there
 	lanes []*lane
 	inj   Judge
 	holds [2]*fault.Hold[held] // by direction, made when needed
 	due   [2]int64             // when a release event comes
 	line  int64                // when the line has sent all it has
 	odd   []byte               // a packet that a fault hit
+
+	window int
 }
 
 // held is what a packet that a fault holds needs besides its octets.
@@ -52,6 +63,8 @@ type lane struct {
 	lent  []*event // given by the last Recv
 	stats link.Stats
 	down  bool
+
+	blocked bool // found the port's queue full
 }
 
 // NodeConfig describes a node. Its zero value is a good one.
@@ -59,6 +72,18 @@ type NodeConfig struct {
 	Shards int    // (1)
 	Faults string // in place of the network's
 	Judge  Judge  // in place of rules
+
+	Name string // (rxe0, rxe1 and so on)
+	// Switch is where the node's Line leads to, in a network with switches.
+	Switch *Switch
+	Line   Line
+	// Queue is how many octets of data wait for the Line at most: a port whose
+	// queue is full takes no more packets until half of it is sent.
+	// (DefaultPortQueue)
+	Queue int
+	// Window is how many packets in flight the node's receive buffer is taken to
+	// bear. (DefaultWindow)
+	Window int
 }
 
 // Judge decides what becomes of each packet that a node sends (trace.Tx) or
@@ -73,7 +98,7 @@ type Judge interface {
 // Add adds a node: number i has the addresses 10.i and fd00::i+1.
 func (s *Sim) Add(cfg NodeConfig) (*Node, error) {
 	i := len(s.nodes)
-	n := &Node{sim: s, Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).Next(), due: [2]int64{never, never}}
+	n := &Node{sim: s, index: i, Name: cfg.Name, window: cmp.Or(cfg.Window, DefaultWindow), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).Next(), due: [2]int64{never, never}}
 	six := netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}).Next()
 	rules := s.rules
 	if cfg.Faults != "" {
@@ -88,6 +113,12 @@ func (s *Sim) Add(cfg NodeConfig) (*Node, error) {
 	case len(rules) > 0:
 		n.inj = fault.NewInjector(s.cfg.Seed+uint64(i)<<16, 0, rules)
 	}
+	if n.Name == "" {
+		n.Name = fmt.Sprintf("rxe%d", i)
+	}
+	if err := n.plug(&cfg); err != nil {
+		return nil, err
+	}
 	var links []link.Link
 	for shard := range max(1, cfg.Shards) {
 		l := &lane{node: n, shard: shard, at: never}
@@ -100,12 +131,18 @@ func (s *Sim) Add(cfg NodeConfig) (*Node, error) {
 			{Index: 0, GID: verbs.GIDOf(n.Addr), Type: "RoCE v2", Interface: fmt.Sprintf("sim%d", i)},
 			{Index: 1, GID: verbs.GIDOf(six), Type: "RoCE v2", Interface: fmt.Sprintf("sim%d", i)},
 		},
-		Manual: true, Clock: func() int64 { return s.now }, Kick: func(shard int) { n.lanes[shard].stepAt(s.now) }, Recorder: recorded,
+		SpeedMbit: int(cfg.Line.Rate / 1e6),
+		Manual:    true, Clock: func() int64 { return s.now }, Kick: func(shard int) { n.lanes[shard].stepAt(s.now) }, Recorder: recorded,
 	})
 	if err != nil {
 		return nil, err
 	}
 	n.NIC, n.Ctx = d, verbs.NewContext(d)
+	if n.port != nil {
+		if err := cfg.Switch.grow(n.port.peer); err != nil {
+			return nil, err
+		}
+	}
 	s.nodes = append(s.nodes, n)
 	s.net.add(n, n.Addr, six)
 	return n, nil
@@ -156,7 +193,7 @@ func (l *lane) Info() link.Info {
 	c := &l.node.sim.cfg
 	return link.Info{
 		Name: "sim", Exact4: !c.HideIDs, Exact6: true, IDs: wire.IDCount,
-		MaxSegments: wire.MaxSegments, MaxBytes: wire.MaxBurstBytes, MaxBursts: 2, Window: 512, MTU: c.MTU,
+		MaxSegments: wire.MaxSegments, MaxBytes: wire.MaxBurstBytes, MaxBursts: 2, Window: l.node.window, MTU: c.MTU,
 	}
 }
 
@@ -198,7 +235,7 @@ func (l *lane) Send(bs []*wire.Burst) (int, error) {
 		}
 		if k < b.Len() {
 			l.stats.TxShort++
-			l.stepAt(l.node.roomAt(b.Segs[k].Len))
+			l.blockedBy(b.Segs[k].Len)
 			break
 		}
 	}
@@ -208,6 +245,9 @@ func (l *lane) Send(bs []*wire.Burst) (int, error) {
 // fits returns how many segments of a burst the queue of the line has room for.
 // A packet that is longer than the queue is taken when it is empty.
 func (n *Node) fits(b *wire.Burst) int {
+	if n.port != nil {
+		return n.takes(b)
+	}
 	c := &n.sim.cfg
 	if c.Queue == 0 {
 		return b.Len()

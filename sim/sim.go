@@ -16,7 +16,8 @@ const (
 	never          = math.MaxInt64
 )
 
-// Config describes a network. Its zero value is a good one.
+// Config describes a network. Its zero value is a good one. Latency, Rate and Queue
+// are those of a network without switches.
 type Config struct {
 	// Seed decides everything that is left to chance.
 	Seed uint64
@@ -48,6 +49,8 @@ type Sim struct {
 	events heap
 	net    network
 	nodes  []*Node
+	// switches are those of a network whose nodes do not reach each other by themselves.
+	switches []*Switch
 
 	// Events counts what was handled, a measure of work done.
 	Events uint64
@@ -129,6 +132,13 @@ func (s *Sim) one() {
 		e.lane.node.release(e.way)
 	case evCall:
 		e.call()
+	case evHop:
+		e.port.sw.receive(e.port, e)
+		return // it is in a queue now
+	case evFree:
+		e.port.free()
+	case evPause:
+		e.port.pause(e.way == 1)
 	}
 	s.events.put(e)
 }

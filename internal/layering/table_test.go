@@ -57,7 +57,9 @@ var house = map[string]rule{
 
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
-	"sim":               {imports: []string{".", "nic", "link/", "wire", "bth", "verbs", "trace"}},
+	"sim":               {imports: []string{".", "nic", "link/", "cc", "wire", "bth", "verbs", "trace"}},
+	"internal/lab":      {imports: []string{"sim", "sim/scenarios", "nic", "cc", "verbs", "trace"}},
+	"sim/scenarios":     {},
 	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
 	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},              // a whole device under a script
 	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "bth", "verbs", "trace"}}, // a device as control/admin shows it
@@ -107,13 +109,13 @@ var thirdParty = map[string][]string{
 	"golang.org/x/net":                        {"internal/sys", "link/udp", "link/packet", "link/xdp", "link/internal/udptx"},
 	"github.com/vishvananda/netlink":          {"internal/hostnet", "internal/testbed"},
 	"github.com/vishvananda/netns":            {"internal/hostnet", "internal/testbed"},
-	"github.com/cilium/ebpf":                  {"link/packet", "link/xdp"},
+	"github.com/cilium/ebpf":                  {"link/packet", "link/xdp", "link/internal/linktest"},
 	"github.com/google/gopacket":              {"layers", "internal/pcap", "internal/decode", "link/tap"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"internal/perf/report"},
 	"github.com/prometheus/client_golang":     {"internal/metrics"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/spf13/pflag":                  {"cmd/"},
-	"github.com/pelletier/go-toml/v2":         {"internal/daemon"},
+	"github.com/pelletier/go-toml/v2":         {"internal/daemon", "internal/lab"},
 	"github.com/coreos/go-systemd/v22":        {"internal/daemon"},
 	"golang.org/x/time":                       {"internal/daemon"},
 }
