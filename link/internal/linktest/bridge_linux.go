@@ -39,7 +39,8 @@ func Bridge(t testing.TB, mtu string) (p *testbed.Pair, m *testbed.Host) {
 		m.Tool("ip", "link", "add", port, "mtu", mtu, "type", "veth", "peer", "name", h.Iface, "mtu", mtu,
 			"address", net.HardwareAddr(h.MAC[:]).String(), "netns", h.Name())
 		m.Tool("ip", "link", "set", port, "master", "br0", "up")
-		h.SetUp(true) // gives it the IPv6 address as well
+		h.Tool("ip", "link", "set", h.Iface, "addrgenmode", "none") // no link-local address, which is not usable at once
+		h.SetUp(true)                                               // gives it the IPv6 address as well
 		h.AddAddr(netip.PrefixFrom(h.V4, 24))
 	}
 	m.Tool("ip", "link", "set", "br0", "mtu", mtu, "up")
