@@ -24,7 +24,7 @@ func TestAllocs(t *testing.T) {
 			k.OnLoss(now, LossNAK)
 			_ = k.Window(now)
 			_ = k.State(now)
-			p.Sent(max(now, p.Next()), 65536, max(1e9, k.Rate(now)))
+			p.Sent(max(now, p.Next()), 65536, max(1e9, k.Rate(now)), LateControl)
 		}), alg)
 	}
 }
@@ -99,7 +99,7 @@ func BenchmarkPacer(b *testing.B) {
 	b.ReportAllocs()
 	var p Pacer
 	for b.Loop() {
-		p.Sent(p.Next(), 65536, 10e9)
+		p.Sent(p.Next(), 65536, 10e9, LateControl)
 	}
 }
 

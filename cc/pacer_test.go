@@ -15,7 +15,8 @@ type sender struct {
 	p      Pacer
 	rate   int64
 	packet int
-	late   int64
+	late   int64 // it is late by this at most
+	good   int64 // so much of it is made good
 	rnd    *rand.Rand
 }
 
@@ -26,7 +27,7 @@ func (s *sender) burst(now int64) (int64, int) {
 		now += s.rnd.Int64N(s.late)
 	}
 	octets := max(1, Burst(s.rate)/s.packet) * s.packet
-	s.p.Sent(now, octets, s.rate)
+	s.p.Sent(now, octets, s.rate, s.good)
 	return now, octets
 }
 
@@ -37,8 +38,8 @@ var paceRates = []int64{1e6, 3_333_333, 10e6, 100e6, 1e9, 9_999_999_999, 25e9, 4
 func TestPacerRate(t *testing.T) {
 	for _, rate := range paceRates {
 		for _, packet := range []int{64, 1086, 4156} {
-			for _, late := range []int64{0, us, 5 * us, 20 * us, 500 * us, maxLate / 2} {
-				s := &sender{rate: rate, packet: packet, late: late, rnd: rand.New(rand.NewPCG(uint64(rate), uint64(late)))}
+			for _, late := range []int64{0, us, 5 * us, 20 * us, 500 * us, LateControl / 2, LateLimit / 2} {
+				s := &sender{rate: rate, packet: packet, late: late, good: LateLimit, rnd: rand.New(rand.NewPCG(uint64(rate), uint64(late)))}
 				// Long enough for what one burst, and the last lateness, do not matter.
 				_, first := s.burst(0)
 				total, now := 0, int64(0)
@@ -62,12 +63,12 @@ func TestPacerRate(t *testing.T) {
 // Lateness that comes now and then, and is made good in between.
 func TestPacerStalls(t *testing.T) {
 	for _, rate := range paceRates {
-		s := &sender{rate: rate, packet: 4156, rnd: rand.New(rand.NewPCG(uint64(rate), 1))}
+		s := &sender{rate: rate, packet: 4156, good: LateLimit, rnd: rand.New(rand.NewPCG(uint64(rate), 1))}
 		total, now, stall := 0, int64(0), 10*ms
 		for now < 20*sec {
-			if now > stall {
-				now += 1 + s.rnd.Int64N(maxLate-1)
-				stall = now + 50*ms
+			if now > stall && now < 19*sec { // and all is made good at the end
+				now += 1 + s.rnd.Int64N(LateLimit-1)
+				stall = now + 200*ms
 			}
 			var n int
 			now, n = s.burst(now)
@@ -86,8 +87,8 @@ func TestPacerBursts(t *testing.T) {
 		at     int64
 		octets int
 	}
-	for _, rate := range paceRates {
-		s := &sender{rate: rate, packet: 4156, rnd: rand.New(rand.NewPCG(uint64(rate), 3))}
+	for i, rate := range paceRates {
+		s := &sender{rate: rate, packet: 4156, good: []int64{LateControl, LateLimit}[i%2], rnd: rand.New(rand.NewPCG(uint64(rate), 3))}
 		var log []sent
 		now := int64(0)
 		for range 4000 {
@@ -108,7 +109,7 @@ func TestPacerBursts(t *testing.T) {
 			for j := i; j < len(log); j++ {
 				octets += log[j].octets
 				took := float64(log[j].at-log[i].at) / 1e9
-				late := float64(maxLate) / 1e9
+				late := float64(s.good) / 1e9
 				most := float64(log[j].octets) + float64(rate)/8*min(2*took, took+late)*(1+1e-3) + float64(s.packet)/1000
 				if float64(octets) > most {
 					require.Fail(t, "too much", "%d b/s: from burst %d to %d %d octets, not %.0f", rate, i, j, octets, most)
@@ -118,11 +119,11 @@ func TestPacerBursts(t *testing.T) {
 	}
 }
 
-// Who had nothing to send has earned nothing; who was late has, up to maxLate.
+// Who had nothing to send has earned nothing; who was late has, up to a bound.
 func TestPacerIdle(t *testing.T) {
 	const rate = int64(1e9)
 	for _, idle := range []int64{0, ms, sec, 3600 * sec} {
-		s := &sender{rate: rate, packet: 4156}
+		s := &sender{rate: rate, packet: 4156, good: LateLimit}
 		s.burst(0)
 		at := s.p.Next() + idle
 		s.p.Idle(at)
@@ -131,27 +132,29 @@ func TestPacerIdle(t *testing.T) {
 		require.Equal(t, at, first)
 		require.InDelta(t, float64(at)+float64(n)*8, float64(s.p.Next()), 2, "and no faster after it")
 	}
-	s := &sender{rate: rate, packet: 4156}
-	s.burst(0)
-	now := sec // late by far
-	total := 0
-	for now < sec+100*ms {
-		var n int
-		now, n = s.burst(now)
-		total += n
+	for _, good := range []int64{LateControl, LateLimit} {
+		s := &sender{rate: rate, packet: 4156, good: good}
+		s.burst(0)
+		now := sec // late by far
+		total := 0
+		for now < sec+200*ms {
+			var n int
+			now, n = s.burst(now)
+			total += n
+		}
+		more := float64(total)*8e9/float64(rate) - float64(200*ms)
+		require.InDelta(t, float64(good), more, float64(100*us), "ns made good")
 	}
-	more := float64(total)*8e9/float64(rate) - float64(100*ms)
-	require.InDelta(t, float64(maxLate), more, float64(100*us), "ns made up for")
 }
 
 // What did not leave costs nothing.
 func TestPacerUnsent(t *testing.T) {
 	var p Pacer
-	p.Sent(0, 125_000, 1e9) // 1 ms
+	p.Sent(0, 125_000, 1e9, 0) // 1 ms
 	require.Equal(t, ms, p.Next())
 	p.Unsent(0, 125_000, 1e9)
 	require.Zero(t, p.Next())
-	p.Sent(0, 125_000, 1e9)
+	p.Sent(0, 125_000, 1e9, 0)
 	p.Unsent(0, 62_500, 1e9)
 	require.Equal(t, ms/2, p.Next())
 }
@@ -164,10 +167,10 @@ func TestPacerEnds(t *testing.T) {
 				var p Pacer
 				now := int64(1e18) // some 30 years
 				for range 3 {
-					p.Sent(now, octets, rate)
-					require.GreaterOrEqual(t, p.Next(), now-maxLate, "in the past: overflow")
+					p.Sent(now, octets, rate, LateLimit)
+					require.GreaterOrEqual(t, p.Next(), now-LateLimit, "in the past: overflow")
 					cost := float64(octets) * 8e9 / float64(rate)
-					require.InDelta(t, min(cost, math.MaxInt64/4), float64(p.Next()-now), cost/3+maxLate)
+					require.InDelta(t, min(cost, math.MaxInt64/4), float64(p.Next()-now), cost/2+LateLimit)
 					if now = max(now, p.Next()); now > math.MaxInt64/2 {
 						break
 					}
@@ -180,7 +183,7 @@ func TestPacerEnds(t *testing.T) {
 	total, now := 0, int64(0)
 	for range 1000000 {
 		now = max(now, s.p.Next())
-		s.p.Sent(now, 64, s.rate)
+		s.p.Sent(now, 64, s.rate, LateLimit)
 		total += 64
 	}
 	require.InEpsilon(t, float64(s.rate), float64(total)*8e9/float64(s.p.Next()), 1e-3)
