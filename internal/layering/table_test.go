@@ -53,7 +53,7 @@ var house = map[string]rule{
 	"control/admin":  {},
 	"control/server": {imports: []string{"control", "nic", "verbs", "trace", "internal/sys"}},
 	"control":        {imports: []string{"verbs", "trace", "internal/sys"}},
-	".":              {imports: []string{"nic", "control", "link/", "wire", "verbs", "trace", "internal/hostnet"}},
+	".":              {imports: []string{"nic", "control", "link/", "cc", "wire", "verbs", "trace", "internal/hostnet"}},
 
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
@@ -62,7 +62,7 @@ var house = map[string]rule{
 	"sim/scenarios":     {},
 	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
 	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},              // a whole device under a script
-	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "bth", "verbs", "trace"}}, // a device as control/admin shows it
+	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "cc", "bth", "verbs", "trace"}}, // a device as control/admin shows it
 	"internal/metrics":  {imports: []string{"control/admin"}},
 	"internal/pcap":     {},
 	"internal/devinfo":  {imports: []string{".", "verbs", "wire", "internal/hostnet"}},
@@ -88,7 +88,7 @@ var house = map[string]rule{
 	"internal/perf/report": {},
 
 	// The daemon but for its command line.
-	"internal/daemon": {imports: []string{".", "nic", "link/fault", "control", "control/server", "control/admin", "internal/inspect", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
+	"internal/daemon": {imports: []string{".", "nic", "cc", "link/fault", "control", "control/server", "control/admin", "internal/inspect", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
 
 	// Programs and what drives them.
 	"cmd/rxe":        {imports: []string{"*"}},
