@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gorxe/gorxe/control"
@@ -26,7 +27,7 @@ func attach(cfg *Config) (c *control.Client, why, err error) {
 	case cfg.Daemon == DaemonNever || cfg.Serve:
 		return nil, nil, nil
 	case own(cfg) != "" && only:
-		return nil, nil, fmt.Errorf("gorxe: %s is for a NIC of this program's own, not for one of the daemon at %s, which has its own configuration", own(cfg), cfg.Daemon)
+		return nil, nil, fmt.Errorf("gorxe: %s is for a NIC of this program's own, not for one of the daemon at %s, which has its own configuration%s", own(cfg), cfg.Daemon, live(cfg))
 	case own(cfg) != "":
 		return nil, nil, nil
 	}
@@ -53,6 +54,8 @@ func own(cfg *Config) string {
 		return "Config.Faults"
 	case cfg.Tap != "":
 		return "Config.Tap"
+	case cfg.CC != "":
+		return "Config.CC"
 	case cfg.Link != "" && cfg.Link != LinkAuto:
 		return "Config.Link"
 	case cfg.Shards > 1:
@@ -63,6 +66,15 @@ func own(cfg *Config) string {
 		return "Config.Addrs"
 	}
 	return ""
+}
+
+// live says how to change what a daemon's device has of its own, where that can be
+// done while it is served.
+func live(cfg *Config) string {
+	if cfg.CC == "" {
+		return ""
+	}
+	return "; rxe cc set changes the congestion control of its devices"
 }
 
 // wanted is how the device is asked for. The daemon of a socket that was named, by
@@ -92,6 +104,9 @@ func wanted(cfg *Config, named bool) (w []control.Want) {
 // opened is what Open and Probe have in common: the daemon's device, or what embed
 // makes.
 func opened(cfg *Config, embed func() (*verbs.Context, error)) (*verbs.Context, error) {
+	if _, err := cfg.control(); err != nil {
+		return nil, err
+	}
 	c, why, err := attach(cfg)
 	switch {
 	case err != nil:
@@ -102,6 +117,9 @@ func opened(cfg *Config, embed func() (*verbs.Context, error)) (*verbs.Context, 
 	ctx, err := embed()
 	if err != nil && why != nil && !errors.Is(why, control.ErrNoDaemon) {
 		err = fmt.Errorf("%w; and attaching to a daemon's: %w", err, why)
+	}
+	if cfg.CC != "" && errors.Is(err, syscall.EADDRINUSE) { // without it that might have been attached to
+		err = fmt.Errorf("%w; if that is rxed, leave Config.CC away to use its device%s", err, live(cfg))
 	}
 	return ctx, err
 }

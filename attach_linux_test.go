@@ -67,6 +67,7 @@ func TestOpenAttaches(t *testing.T) {
 		{"it has another", Config{Addr: free}, false},
 		{"it has a device of that name", Config{Addr: free, Name: "rxe7"}, true},
 		{"a link of the program's choice", Config{Addr: free, Link: LinkUDP}, false},
+		{"congestion control of its choice", Config{Addr: free, CC: "none"}, false},
 		{"its socket is named", Config{Daemon: path}, true},
 		{"and the device", Config{Daemon: path, Interface: "rxe7"}, true},
 		{"never", Config{Addr: free, Daemon: DaemonNever}, false},
@@ -90,6 +91,10 @@ func TestOpenAttaches(t *testing.T) {
 		{"the same, by another link", Config{Addr: served, Link: LinkUDP}, syscall.EADDRINUSE, "taken by"},
 		{"no such device", Config{Daemon: path, Interface: "eth77"}, control.ErrNoDevice, "rxe7 (on lo)"},
 		{"faults of the daemon's", Config{Daemon: path, Faults: "tx drop 1%"}, nil, "Config.Faults is for a NIC of this program's own"},
+		{"congestion control of the daemon's", Config{Daemon: path, CC: "none"}, nil, "rxe cc set changes"},
+		{"the same, without its socket", Config{Addr: served, CC: "none"}, syscall.EADDRINUSE, "rxe cc set changes"},
+		{"no congestion control", Config{Daemon: path, CC: "cubic"}, nil, `gorxe: congestion control: algorithm of "cubic": it takes dcqcn, none, window, swift`},
+		{"a parameter out of range", Config{Addr: free, CC: "dcqcn,rp_ai_rate=0"}, nil, `rp_ai_rate of "0": it takes 1 to 1600000 Mb/s`},
 		{"no daemon there", Config{Daemon: path + "x"}, control.ErrNoDaemon, "start rxed"},
 	} {
 		_, err := whose(t, c.cfg)
@@ -112,4 +117,16 @@ func TestOpenOtherNamespace(t *testing.T) {
 	require.Equal(t, []control.Want{{Interface: "eth0", SameNetns: true}}, w)
 	w = wanted(&Config{Interface: "eth0"}, true)
 	require.Equal(t, []control.Want{{Interface: "eth0"}, {Name: "eth0"}}, w)
+}
+
+// TestOpenCC: the congestion control that was asked for is the device's.
+func TestOpenCC(t *testing.T) {
+	n, err := OpenNIC(Config{Addr: "127.0.60.3", CC: "swift,swift_base_target=99"})
+	require.NoError(t, err)
+	defer n.Close()
+	c := n.CC()
+	require.Equal(t, "swift", c.Algorithm)
+	require.Equal(t, 99, c.SwiftBaseTarget)
+	_, err = OpenNIC(Config{Addr: "127.0.60.4", CC: "rp_min_rate=500,rp_max_rate=400"})
+	require.ErrorContains(t, err, "rp_min_rate of 500 Mb/s is above rp_max_rate of 400 Mb/s")
 }

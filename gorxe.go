@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/internal/hostnet"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/fault"
@@ -61,6 +62,11 @@ type Config struct {
 	// package link/fault has the grammar. Seed makes their chances repeatable.
 	Faults string
 	Seed   uint64
+	// CC is the congestion control of the device's queue pairs, as cc.Config.Parse
+	// takes it: an algorithm, parameters, or both, such as "none" or
+	// "dcqcn,profile=paper,rp_ai_rate=10". That of a daemon's device is the daemon's;
+	// rxe cc set changes it. (cc.Default: DCQCN with a ConnectX's parameters.)
+	CC string
 	// Tap is the path of a pcapng file to write all traffic to.
 	Tap string
 
@@ -136,6 +142,10 @@ func openIn(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 }
 
 func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
+	control, err := cfg.control()
+	if err != nil {
+		return nil, err
+	}
 	rules, err := fault.Parse(cfg.Faults)
 	if err != nil {
 		return nil, fmt.Errorf("gorxe: faults: %w", err)
@@ -165,7 +175,7 @@ func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 		Name: cfg.Name, Links: links, GIDs: p.table(), Addrs: p.bare(), Scope: uint32(p.ifc.Index), ChooseGID: p.chooser(),
 		NetDev: p.ifc.Name, MTU: p.ifc.MTU, SpeedMbit: p.ifc.Speed, Spin: nic.DefaultSpin, Lease: lease,
 		Missing: append(missing, w.without...), Logger: cfg.Logger, MaxSL: min(maxSL(), cmp.Or(cfg.MaxSL, 7)),
-		Manual: o.show, AtClose: w.close,
+		Manual: o.show, AtClose: w.close, CC: control,
 	})
 	if err != nil {
 		closeLinks(links)
@@ -176,6 +186,18 @@ func openWatched(cfg *Config, o opener, w *watcher) (*nic.NIC, error) {
 		return nil, fmt.Errorf("gorxe: %w", err)
 	}
 	return n, nil
+}
+
+// control returns the congestion control that CC asks for, nil for the default.
+func (cfg *Config) control() (*cc.Config, error) {
+	if cfg.CC == "" {
+		return nil, nil
+	}
+	c := cc.Default()
+	if err := c.Parse(cfg.CC); err != nil {
+		return nil, fmt.Errorf("gorxe: congestion control: %w", err)
+	}
+	return &c, nil
 }
 
 // openPlace finds the place of a device and opens its links. An interface may lose

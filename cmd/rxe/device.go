@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorxe/gorxe"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/control"
 	"github.com/gorxe/gorxe/internal/devinfo"
 	"github.com/gorxe/gorxe/internal/hostnet"
@@ -24,7 +25,7 @@ import (
 // deviceFlags are the flags of every subcommand that opens a device.
 type deviceFlags struct {
 	dev, addr, link, faults, tap string
-	daemon                       string
+	daemon, cc                   string
 	seed                         uint64
 	shards                       int
 	changed                      func(flag string) bool // it was given
@@ -40,6 +41,7 @@ func (d *deviceFlags) add(cmd *cobra.Command) {
 	f.StringVar(&d.link, "link", "auto", linkHelp)
 	f.StringVar(&d.faults, "faults", "", `fault rules, such as "tx drop 2%; rx dup 1%"`)
 	f.Uint64Var(&d.seed, "seed", 0, "seed of the fault rules (0: 1)")
+	f.StringVar(&d.cc, "cc", "", `congestion control: an algorithm (dcqcn, none, window, swift), parameters as "rxe cc profiles" and docs/rxed.md have them, or both: "dcqcn,profile=paper,rp_ai_rate=10"`)
 	f.StringVar(&d.tap, "tap", "", "write every packet to this pcapng file")
 	f.StringVar(&d.daemon, "daemon", "", "socket of the rxed whose device to use, or \"never\" (default: "+control.Socket("")+" if the device is served there, otherwise a NIC is embedded)")
 	f.IntVar(&d.shards, "shards", 1, "shards of the device, 1 to 16")
@@ -76,6 +78,9 @@ func (d *deviceFlags) check() error {
 	}
 	if d.shards < 1 || d.shards > 16 {
 		return fmt.Errorf("--shards %d: 1 to 16 are possible", d.shards)
+	}
+	if err := checkCC(d.cc); err != nil {
+		return err
 	}
 	if err := checkTap(d.tap); err != nil {
 		return err
@@ -115,6 +120,19 @@ func checkTap(path string) error {
 	return f.Close()
 }
 
+// checkCC says what is wrong with the congestion control that a flag asks for; "" is
+// the default.
+func checkCC(list string) error {
+	if list == "" {
+		return nil
+	}
+	c := cc.Default()
+	if err := c.Parse(list); err != nil {
+		return fmt.Errorf("--cc %s: %w", list, err)
+	}
+	return nil
+}
+
 // checkFaults says what is wrong with fault rules on one line.
 func checkFaults(rules string) error {
 	_, err := fault.Parse(rules)
@@ -128,7 +146,7 @@ func checkFaults(rules string) error {
 // config completes the flags for a device that reaches peers from local, an
 // address of this host; local may be invalid when the flags name the device.
 func (d *deviceFlags) config(local netip.Addr) (gorxe.Config, error) {
-	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, Seed: d.seed, Tap: d.tap, Shards: d.shards, Daemon: d.daemon}
+	c := gorxe.Config{Interface: d.dev, Addr: d.addr, Link: d.link, Faults: d.faults, CC: d.cc, Seed: d.seed, Tap: d.tap, Shards: d.shards, Daemon: d.daemon}
 	if d.dev != "" && !d.attached() {
 		all, err := hostnet.Interfaces()
 		if err != nil {
