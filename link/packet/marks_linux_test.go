@@ -33,3 +33,9 @@ func TestMarks(t *testing.T) {
 
 // TestQueued: marks that queueing disciplines make come as they were made.
 func TestQueued(t *testing.T) { linktest.Queued(t, opener(false), opener(false)) }
+
+// TestClasses: every packet has its own traffic class, on the wire.
+func TestClasses(t *testing.T) {
+	p := testbed.NewPair(t, 9000)
+	linktest.Classes(t, p, opener(false)(t, p.A), nil)
+}

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -38,4 +39,14 @@ func TestMarks(t *testing.T) {
 // TestQueued: marks that queueing disciplines make come as they were made.
 func TestQueued(t *testing.T) {
 	linktest.Queued(t, opener(Options{}), opener(Options{}))
+}
+
+// TestClasses: every packet has its own traffic class, on the wire.
+func TestClasses(t *testing.T) {
+	for _, o := range []Options{{}, {NoGSO: true}} {
+		t.Run(fmt.Sprintf("NoGSO=%v", o.NoGSO), func(t *testing.T) {
+			p := newPair(t, 9000)
+			linktest.Classes(t, p, opener(o)(t, p.A), nil)
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link/internal/linktest"
+	"github.com/gorxe/gorxe/wire"
 )
 
 // opener opens a link on a host's interface.
@@ -37,3 +38,31 @@ func TestQueued(t *testing.T) {
 		})
 	}
 }
+
+// TestClasses: every packet has its own traffic class on the wire, in frames and
+// where the stack sends it.
+func TestClasses(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			p := newPair(t, 9000)
+			a := openOne(t, p.A, m)
+			linktest.Classes(t, p, a, func(f linktest.Family) { resolve(t, a, f.A, f.B) })
+			if n := a.xdp().tx.stack.Stats().TxPackets; n != 0 {
+				t.Errorf("%d packets did not leave as frames", n)
+			}
+		})
+	}
+	t.Run("stack", func(t *testing.T) {
+		p := newPair(t, 9000)
+		a := openOne(t, p.A, modes[0])
+		linktest.Classes(t, p, byStack{a}, nil)
+		if n := a.xdp().tx.packets.Load(); n != 0 {
+			t.Errorf("%d packets left as frames", n)
+		}
+	})
+}
+
+// byStack sends all that a link sends as it sends what has no frame yet.
+type byStack struct{ node }
+
+func (l byStack) Send(bs []*wire.Burst) (int, error) { return l.xdp().tx.stack.Send(bs) }

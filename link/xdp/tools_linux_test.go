@@ -1,15 +1,11 @@
 package xdp
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link/internal/linktest"
@@ -21,11 +17,7 @@ import (
 // it, header by header. The ICRC is the business of link/packet, which has the
 // same frames.
 func TestFramesByTshark(t *testing.T) {
-	for _, tool := range []string{"tcpdump", "tshark"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s, which is not installed", tool)
-		}
-	}
+	linktest.RequireTools(t, "tcpdump", "tshark")
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			p := newPair(t, 9000)
@@ -43,7 +35,7 @@ func TestFramesByTshark(t *testing.T) {
 				resolve(t, a, f.A, f.B)
 			}
 			file := filepath.Join(t.TempDir(), "x.pcap")
-			stop := record(t, p.B, file, 12)
+			stop := linktest.Record(t, p.B, file, 12)
 			var want []string
 			for _, f := range linktest.Families {
 				fl := flow(t, a, f.A, f.B)
@@ -85,32 +77,4 @@ func frameText(l node, b *wire.Burst, i int) string {
 		ip = fmt.Sprintf("%v %v %d 64 0x%08x", f.Src, f.Dst, n, f.TOS)
 	}
 	return fmt.Sprintf("02:00:00:00:00:0a 02:00:00:00:00:0b %s %d 4791 %d 0x0000 0x%06x %d", ip, f.SrcPort, n, b.AppendSegment(nil, i)[7], i)
-}
-
-// record starts tcpdump on a host's interface; stop waits until it has written n
-// packets.
-func record(t *testing.T, h *testbed.Host, file string, n int) (stop func()) {
-	t.Helper()
-	cmd := h.Command(testbed.AsTest, "tcpdump", "-i", testbed.Iface, "-Q", "in", "-s0", "-w", file, "-Z", "root", "--immediate-mode", "-c", strconv.Itoa(n), "udp port 4791")
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Start(cmd)
-	r := bufio.NewReader(stderr)
-	for line := ""; !strings.Contains(line, "listening on"); {
-		if line, err = r.ReadString('\n'); err != nil {
-			t.Fatalf("tcpdump: %s %v", line, err)
-		}
-	}
-	return func() {
-		t.Helper()
-		late := time.AfterFunc(linktest.Patience, func() { _ = cmd.Process.Signal(os.Interrupt) })
-		defer late.Stop()
-		var rest strings.Builder
-		_, _ = r.WriteTo(&rest)
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("tcpdump: %v\n%s", err, rest.String())
-		}
-	}
 }
