@@ -77,3 +77,23 @@ func (d *depth) merge(later *depth) {
 func (d *depth) restart() {
 	*d = depth{octets: d.octets, since: d.since, begin: d.since, step: d.step, max: d.octets}
 }
+
+// lateness is by how much packets were late.
+type lateness struct{ sum, max, n int64 }
+
+func (l *lateness) add(by int64) {
+	l.n++
+	l.sum += max(0, by)
+	l.max = max(l.max, by)
+}
+
+func (l *lateness) merge(m *lateness) {
+	l.n, l.sum, l.max = l.n+m.n, l.sum+m.sum, max(l.max, m.max)
+}
+
+func (l *lateness) read() Late {
+	if l.n == 0 {
+		return Late{}
+	}
+	return Late{Mean: float64(l.sum) / float64(l.n), Max: l.max}
+}

@@ -50,15 +50,24 @@ type Report struct {
 	Rules []fault.RuleStats // since the start
 }
 
+// Late is by how many nanoseconds packets left after they should have, for want of a
+// processor, in the mean and at most. They are not later for it that follow: the line
+// goes by when they should have.
+type Late struct {
+	Mean float64 `json:"mean"`
+	Max  int64   `json:"max"`
+}
+
 // WayReport is what happened in one direction.
 type WayReport struct {
 	Counts
 	Rate  float64 `json:"bits_per_second"` // of RoCEv2, IP packets
 	Queue Queue   `json:"queue"`           // of the bottleneck
+	Late  Late    `json:"late"`
 }
 
-func newWayReport(c Counts, q Queue, span time.Duration) WayReport {
-	r := WayReport{Counts: c, Queue: q}
+func newWayReport(c Counts, q Queue, l Late, span time.Duration) WayReport {
+	r := WayReport{Counts: c, Queue: q, Late: l}
 	if span > 0 {
 		r.Rate = float64(c.Octets) * 8 / span.Seconds()
 	}

@@ -239,7 +239,7 @@ func (r *Relay) flush(now time.Time, p, to *port) {
 			}
 		}
 	}
-	p.way.Sent()
+	p.way.Sent(int64(time.Since(r.start)))
 }
 
 // send sends the batch, which is frames first to end-1 of what comes out of p.
@@ -346,7 +346,8 @@ func (r *Relay) tell(p *port, key, format string, a ...any) {
 func (r *Relay) report(now time.Time) {
 	n := r.newReport(now, now.Sub(r.lap))
 	for i, p := range r.ports {
-		n.Ways[i] = newWayReport(p.way.Counts.Sub(r.last[i]), p.way.Lap(int64(n.At)), n.Span)
+		q, late := p.way.Lap(int64(n.At))
+		n.Ways[i] = newWayReport(p.way.Counts.Sub(r.last[i]), q, late, n.Span)
 		r.last[i] = p.way.Counts
 	}
 	r.lap = now
@@ -363,7 +364,8 @@ func (r *Relay) lastReport() *Report {
 	n.Last = true
 	for i, p := range r.ports {
 		p.way.Lap(int64(n.At))
-		n.Ways[i] = newWayReport(p.way.Counts, p.way.Total(), n.Span)
+		q, late := p.way.Total()
+		n.Ways[i] = newWayReport(p.way.Counts, q, late, n.Span)
 	}
 	return n
 }

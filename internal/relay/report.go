@@ -59,6 +59,8 @@ func formatRate(v float64) string {
 	return fmt.Sprintf("%.4g b/s", v)
 }
 
+func micros(ns float64) string { return fmt.Sprintf("%.0f us", ns/1000) }
+
 // WriteText writes a report as a table for a person.
 func (n *Report) WriteText(w io.Writer, a, b string) {
 	what := "in the last " + n.Span.Round(time.Millisecond).String()
@@ -67,11 +69,12 @@ func (n *Report) WriteText(w io.Writer, a, b string) {
 	}
 	fmt.Fprintf(w, "%.3f s, %s:\n", n.At.Seconds(), what)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\tpackets\toctets\trate\tmarked\tdropped\tby faults\tqueue mean\tp99\tmax\tother frames\t")
+	fmt.Fprintln(t, "\tpackets\toctets\trate\tmarked\tdropped\tby faults\tqueue mean\tp99\tmax\tlate mean\tmax\tother frames\t")
 	for i, way := range [...]string{a + " to " + b, b + " to " + a} {
 		r := &n.Ways[i]
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t\n",
-			way, r.Packets, r.Octets, formatRate(r.Rate), r.Marked, r.Dropped, r.FaultLost, r.Queue.Mean, r.Queue.P99, r.Queue.Max, r.Other)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%d\t\n",
+			way, r.Packets, r.Octets, formatRate(r.Rate), r.Marked, r.Dropped, r.FaultLost, r.Queue.Mean, r.Queue.P99, r.Queue.Max,
+			micros(r.Late.Mean), micros(float64(r.Late.Max)), r.Other)
 	}
 	_ = t.Flush()
 	for i, way := range [...]string{a + " to " + b, b + " to " + a} {

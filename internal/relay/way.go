@@ -90,8 +90,9 @@ type Way struct {
 	rng     *rand.Rand
 
 	now   int64
-	free  int64 // when the line has sent what left the queue
-	carry int64 // of the division of octets by the rate, while the line is busy
+	late  [2]lateness // since the last Lap, and since the beginning
+	free  int64       // when the line has sent what left the queue
+	carry int64       // of the division of octets by the rate, while the line is busy
 
 	hold   *fault.Hold[*packet]
 	queue  fifo
@@ -112,6 +113,7 @@ type Out struct {
 	packet      *packet // nil: it belongs to who received it
 	packets     int     // of RoCEv2
 	size        int     // their octets
+	due         int64   // when it should leave, of packets that were the Way's
 }
 
 // WayConfig is what a Way is made of.
@@ -306,7 +308,7 @@ func (w *Way) advance(now int64) {
 	w.now = now
 	for w.flight.len() > 0 && w.flight.head().at <= now {
 		p := w.flight.pop()
-		w.out = append(w.out, Out{Vnet: plain, Frame: p.frame, packet: p, packets: 1, size: p.size})
+		w.out = append(w.out, Out{Vnet: plain, Frame: p.frame, packet: p, packets: 1, size: p.size, due: p.at})
 	}
 }
 
@@ -329,10 +331,13 @@ func (w *Way) Out() []Out { return w.out }
 // Lost says that frame i of them did not leave.
 func (w *Way) Lost(i int) { w.out[i].packets, w.out[i].size = -1, 0 }
 
-// Sent says that they are gone.
-func (w *Way) Sent() {
+// Sent says that they are gone at a time.
+func (w *Way) Sent(now int64) {
 	for i := range w.out {
 		o := &w.out[i]
+		if o.packet != nil {
+			w.late[0].add(now - o.due)
+		}
 		switch {
 		case o.packets > 0:
 			w.Counts.Packets += uint64(o.packets)
@@ -349,16 +354,18 @@ func (w *Way) Sent() {
 	w.out = w.out[:0]
 }
 
-// Lap returns what the queue held since the last Lap.
-func (w *Way) Lap(now int64) Queue {
-	q := w.depth.read(max(now, w.depth.since))
+// Lap returns what the queue held since the last Lap, and how late packets were.
+func (w *Way) Lap(now int64) (Queue, Late) {
+	q, l := w.depth.read(max(now, w.depth.since)), w.late[0].read()
 	w.total.merge(&w.depth)
 	w.depth.restart()
-	return q
+	w.late[1].merge(&w.late[0])
+	w.late[0] = lateness{}
+	return q, l
 }
 
-// Total returns what the queue held since the beginning, up to the last Lap.
-func (w *Way) Total() Queue { return w.total.read(w.total.since) }
+// Total returns the same since the beginning, up to the last Lap.
+func (w *Way) Total() (Queue, Late) { return w.total.read(w.total.since), w.late[1].read() }
 
 func (w *Way) get() *packet {
 	if n := len(w.pool); n > 0 {
