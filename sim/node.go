@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/link"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/nic"
@@ -84,6 +85,8 @@ type NodeConfig struct {
 	// Window is how many packets in flight the node's receive buffer is taken to
 	// bear. (DefaultWindow)
 	Window int
+	// CC is the congestion control of the NIC. (cc.Default)
+	CC *cc.Config
 }
 
 // Judge decides what becomes of each packet that a node sends (trace.Tx) or
@@ -132,7 +135,7 @@ func (s *Sim) Add(cfg NodeConfig) (*Node, error) {
 			{Index: 1, GID: verbs.GIDOf(six), Type: "RoCE v2", Interface: fmt.Sprintf("sim%d", i)},
 		},
 		SpeedMbit: int(cfg.Line.Rate / 1e6),
-		Manual:    true, Clock: func() int64 { return s.now }, Kick: func(shard int) { n.lanes[shard].stepAt(s.now) }, Recorder: recorded,
+		CC:        cfg.CC, Manual: true, Clock: func() int64 { return s.now }, Kick: func(shard int) { n.lanes[shard].stepAt(s.now) }, Recorder: recorded,
 	})
 	if err != nil {
 		return nil, err
