@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // test sets.
 type rig struct {
 	t    testing.TB
+	text string // of the rules
 	now  int64
 	a, b link.Link
 	f    *fault.Link
@@ -41,7 +42,7 @@ func newRig(t testing.TB, rules string, rx mem.Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, a: as[0], b: bs[0], v: wire.NewVerifier()}
+	r := &rig{t: t, text: rules, a: as[0], b: bs[0], v: wire.NewVerifier()}
 	cfg := fault.Config{Rules: rs, Seed: 11, Now: func() int64 { return r.now }}
 	if len(rs) > 0 && rs[0].Dir == trace.Rx {
 		r.f = fault.Wrap(r.b, cfg)
@@ -198,22 +199,129 @@ func TestDelayAndRate(t *testing.T) {
 	}
 }
 
+// Of a run, the packets that the rule hits are marked and no others, whether the
+// link has it whole or not: the runs between them stay whole, which is all the
+// splitting that a traffic class of its own takes.
 func TestCE(t *testing.T) {
-	for _, dir := range []string{"tx", "rx"} {
-		r := newRig(t, dir+" ce psn=1", mem.Config{Single: true})
-		r.send(r.burst(3))
-		ds := make([]wire.Datagram, 8)
-		n, err := r.b.Recv(ds)
-		if n != 3 || err != nil {
-			t.Fatal(n, err)
-		}
-		for i, want := range []uint8{wire.ECNECT0, wire.ECNCE, wire.ECNECT0} {
-			if ds[i].TOS != want {
-				t.Errorf("%s: packet %d has ECN %d, want %d", dir, i, ds[i].TOS, want)
+	const ect, ce = wire.ECNECT0, wire.ECNCE
+	for _, c := range []struct {
+		rule string
+		want []uint8 // of packets 0 to 5
+		runs string  // in which they come
+	}{
+		{"ce psn=1", []uint8{ect, ce, ect, ect, ect, ect}, "[1 1 4]"},
+		{"ce psn=0", []uint8{ce, ect, ect, ect, ect, ect}, "[1 5]"},
+		{"ce psn=5", []uint8{ect, ect, ect, ect, ect, ce}, "[5 1]"},
+		{"ce psn=0..2", []uint8{ce, ce, ce, ect, ect, ect}, ""},
+		{"ce every=2", []uint8{ect, ce, ect, ce, ect, ce}, "[1 1 1 1 1 1]"},
+		{"ce", []uint8{ce, ce, ce, ce, ce, ce}, ""},
+		{"ce psn=9", []uint8{ect, ect, ect, ect, ect, ect}, "[6]"},
+	} {
+		for _, dir := range []string{"tx ", "rx "} {
+			for _, single := range []bool{false, true} {
+				r := newRig(t, dir+c.rule, mem.Config{Single: single})
+				r.send(r.burst(6))
+				ds := make([]wire.Datagram, 8)
+				n, err := r.b.Recv(ds)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []uint8
+				var runs []int
+				for i := range ds[:n] {
+					runs = append(runs, ds[i].Segments())
+					for s := range ds[i].Segments() {
+						if p := memtest.Check(t, r.v, &ds[i], s); int(p.PSN.Uint32()) != len(got) {
+							t.Fatalf("%s: packet %v comes as number %d", r.text, p.PSN, len(got))
+						}
+						got = append(got, ds[i].TOS)
+					}
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("%s, single %v: traffic classes %v, want %v", r.text, single, got, c.want)
+				}
+				if !single && c.runs != "" && fmt.Sprint(runs) != c.runs {
+					t.Errorf("%s: runs of %v, want %s", r.text, runs, c.runs)
+				}
 			}
-			memtest.Check(t, r.v, &ds[i], 0)
 		}
 	}
+}
+
+// A mark stays with its packet when the packet is repeated, corrupted, or held and
+// overtaken.
+func TestCEAndOtherEffects(t *testing.T) {
+	for _, rules := range []string{"DIR ce psn=2; DIR dup psn=2", "DIR ce psn=2; DIR reorder psn=2 by=2", "DIR ce psn=2; DIR delay 5us psn=2", "DIR ce psn=2; DIR corrupt psn=2", "DIR ce psn=2; DIR drop psn=3"} {
+		for _, dir := range []string{"tx", "rx"} {
+			rules := strings.ReplaceAll(rules, "DIR", dir)
+			r := newRig(t, rules, mem.Config{})
+			r.send(r.burst(6))
+			marked := 0
+			ds := make([]wire.Datagram, 16)
+			for range 20 {
+				r.now += 1000
+				if _, err := r.a.Recv(nil); err != nil { // what is due leaves now
+					t.Fatal(err)
+				}
+				n, err := r.b.Recv(ds)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range ds[:n] {
+					for s := range ds[i].Segments() {
+						is := ds[i].Segment(s)[11] == 2
+						if (ds[i].TOS == wire.ECNCE) != is {
+							t.Errorf("%s: packet %d has traffic class %d", rules, ds[i].Segment(s)[11], ds[i].TOS)
+						}
+						if is {
+							marked++
+						}
+					}
+				}
+			}
+			want := 1
+			if strings.Contains(rules, "dup") {
+				want = 2
+			}
+			if marked != want {
+				t.Errorf("%s: packet 2 came %d times, want %d", rules, marked, want)
+			}
+		}
+	}
+}
+
+// Packets that differ in their priority leave in bursts of their own, as they came.
+func TestPriorities(t *testing.T) {
+	r := newRig(t, "", mem.Config{})
+	inner := &recorder{Link: r.f.Unwrap()}
+	l := fault.Wrap(inner, fault.Config{Rules: fault.MustParse("tx dup psn=0..3"), Now: func() int64 { return 0 }})
+	var bs []*wire.Burst
+	for _, p := range []uint8{0, 6, 0, 6} {
+		b := r.burst(1)
+		b.Flow.Priority = p
+		bs = append(bs, b)
+	}
+	if n, err := l.Send(bs); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	if got := fmt.Sprint(inner.priorities); got != "[0 0 6 6 0 0 6 6]" {
+		t.Errorf("packets left with priorities %s", got)
+	}
+}
+
+// recorder notes the priority of each packet that is sent.
+type recorder struct {
+	link.Link
+	priorities []uint8
+}
+
+func (r *recorder) Send(bs []*wire.Burst) (int, error) {
+	for _, b := range bs {
+		for range b.Segs {
+			r.priorities = append(r.priorities, b.Flow.Priority)
+		}
+	}
+	return r.Link.Send(bs)
 }
 
 // Neither the user's memory, nor the burst, nor the inner link's buffer is

@@ -224,7 +224,7 @@ func (s *sender) emit(m *txMeta, pkt []byte) error {
 func (b *built) takes(m *txMeta, n int) bool {
 	f, g := &b.flow, &m.flow
 	return !b.bit.Effects.Has(Corrupt) && b.Fits(n, 0) && b.Kind == m.kind && b.QPN == m.qpn &&
-		f.Dst == g.Dst && f.Src == g.Src && f.SrcPort == g.SrcPort && f.TOS == g.TOS && f.TTL == g.TTL && f.Scope == g.Scope
+		f.Dst == g.Dst && f.Src == g.Src && f.SrcPort == g.SrcPort && f.TOS == g.TOS && f.TTL == g.TTL && f.Scope == g.Scope && f.Priority == g.Priority
 }
 
 // flush sends the bursts, and holds what the inner link does not take.
