@@ -337,6 +337,44 @@ func TestFaultNotes(t *testing.T) {
 	}
 }
 
+// TestMarks: frames have the traffic class of their packets, as tshark reads it:
+// outside the fault rules that of the wire, inside that of what was sent, whose mark
+// is told by the note. DSCP 26 and 48 with ECT(0), over both families, in runs.
+func TestMarks(t *testing.T) {
+	rules := fault.MustParse("tx ce psn=1; rx ce psn=8")
+	dir := t.TempDir()
+	inside, outside := filepath.Join(dir, "inside"), filepath.Join(dir, "outside")
+	ci, err1 := tap.Create(inside)
+	co, err2 := tap.Create(outside)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	ma, mb := pair(t, mem.Config{})
+	a := ci.Wrap(fault.Wrap(co.Wrap(ma, tap.Config{Now: clock()}), fault.Config{Rules: rules}), tap.Config{Now: clock()})
+	out4, out6, back := memtest.Flow4(), memtest.Flow6(), memtest.Flow("192.0.2.2", "192.0.2.1")
+	out4.TOS, out6.TOS, back.TOS = 26<<2|wire.ECNECT0, 48<<2|wire.ECNECT0, 26<<2|wire.ECNECT0
+	send(t, a, memtest.Burst(t, memtest.Spec{Flow: out4, QPN: 1, Op: bth.RCSendMiddle, Lens: memtest.Equal(3, 64)}),
+		memtest.Burst(t, memtest.Spec{Flow: out6, QPN: 1, PSN: 1, Op: bth.RCSendMiddle, Lens: memtest.Equal(2, 64)}))
+	send(t, mb, memtest.Burst(t, memtest.Spec{Flow: back, QPN: 1, PSN: 7, Op: bth.RCSendMiddle, Lens: memtest.Equal(3, 64)}))
+	recv(t, a, 3)
+	if err := errors.Join(a.Close(), ci.Close(), co.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// PSN, DSCP and ECN of each frame.
+	for file, want := range map[string]string{
+		outside: "0 26 2, 1 26 3, 2 26 2, 1 48 3, 2 48 2, 7 26 2, 8 26 2, 9 26 2",
+		inside:  "0 26 2, 1 26 2, 2 26 2, 1 48 2, 2 48 2, 7 26 2, 8 26 3, 9 26 2",
+	} {
+		var got []string
+		for _, line := range tshark(t, file, "infiniband.bth.psn", "ip.dsfield.dscp", "ipv6.tclass.dscp", "ip.dsfield.ecn", "ipv6.tclass.ecn") {
+			got = append(got, strings.Join(strings.FieldsFunc(line, func(r rune) bool { return r == '|' }), " "))
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%s: tshark reads %s, want %s", filepath.Base(file), got, want)
+		}
+	}
+}
+
 // frameLink is a link that sees frames.
 type frameLink struct {
 	link.Link
