@@ -68,6 +68,17 @@ func (x *notifications) pass(now, gap int64, to netip.Addr) bool {
 	return true
 }
 
+// left says that the CNP which passed left only now.
+func (x *notifications) left(now int64, to netip.Addr) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !to.IsValid() {
+		x.port = max(x.port, now)
+	} else if last, ok := x.dest[to]; ok {
+		x.dest[to] = max(last, now)
+	}
+}
+
 // cnp is a queue pair's side of notification.
 type cnp struct {
 	flow *wire.Flow // as its own, with the type of service and priority of CNPs
@@ -153,9 +164,28 @@ func (s *shard) sentCNP(q *qp, left bool) {
 	}
 	q.cnp.wait = false
 	s.note(q, trace.NoteCNPSent, trace.Tx)
-	d := max(0, s.n.cfg.Clock()-q.cnp.due)
+	now := s.n.cfg.Clock()
+	d := max(0, now-q.cnp.due)
+	if d > 0 { // the gap is between CNPs, not between reasons for them
+		switch s.n.cc.Load().NPCNPPacing {
+		case cc.PacingPort:
+			s.n.notified.left(now, netip.Addr{})
+		case cc.PacingDestination:
+			s.n.notified.left(now, q.cnp.flow.Dst)
+		default:
+			q.cnp.last = now
+		}
+	}
 	s.stats.cnpDelay += d
 	s.stats.cnpDelayMax = max(s.stats.cnpDelayMax, d)
+}
+
+// forgetCNP takes back what a queue pair was to send to a peer that it has no more.
+func (s *shard) forgetCNP(q *qp) {
+	if q.cnp.wait {
+		s.cnps = slices.DeleteFunc(s.cnps, func(x *qp) bool { return x == q })
+	}
+	q.cnp = cnp{}
 }
 
 // note counts and records what happened to a queue pair.
@@ -179,6 +209,9 @@ func (s *shard) react(now int64, q *qp, p *bth.Packet) trace.Reason {
 func (s *shard) begin(now int64, q *qp, m verbs.AttrMask) {
 	a := q.eng.Attr()
 	q.peer = a.DestQPN
+	if a.State == verbs.StateReset {
+		s.forgetCNP(q)
+	}
 	if f := q.eng.Flow(); f != nil && q.control != nil && m&verbs.AttrAV != 0 {
 		if q.cnp.flow == nil {
 			q.cnp.last = longAgoCNP

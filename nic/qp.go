@@ -2,7 +2,6 @@ package nic
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/gorxe/gorxe/bth"
@@ -290,9 +289,7 @@ func (n *NIC) destroyQP(h verbs.Handle) error {
 		s.countPacing(n.cfg.Clock(), q)
 		s.paced.remove(q)
 	}
-	if q.cnp.wait {
-		s.cnps = slices.DeleteFunc(s.cnps, func(x *qp) bool { return x == q })
-	}
+	s.forgetCNP(q)
 	if s.last == q {
 		s.last = nil
 	}
