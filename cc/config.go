@@ -40,6 +40,10 @@ type Config struct {
 	// swift: its window doubles with each round trip until something speaks
 	// against it. 0 begins with all of it, as NICs do.
 	WindowInitial int
+	// WindowCNP makes the window of dcqcn smaller with notifications, as DCTCP's:
+	// where the rate's parameters do not fit the path, as ConnectX's do not fit one
+	// of less than some Gb/s, that is what keeps its queues short.
+	WindowCNP bool
 
 	RPEnable                  bool // notifications slow a queue pair down, and it sends ECT(0)
 	RPClampTgtRate            bool // each cut moves the target rate too
@@ -80,7 +84,7 @@ type Config struct {
 // parameters of profile mlx5.
 func Default() Config {
 	return Config{
-		Algorithm: AlgDCQCN, WindowInitial: 32,
+		Algorithm: AlgDCQCN, WindowInitial: 32, WindowCNP: true,
 		RPEnable: true, NPEnable: true, NPCNPPacing: PacingQP, NPCNPDSCP: 48, NPCNPPrio: 6, NPMinTimeBetweenCNPs: 4, RoCESlowRestart: true,
 		RPClampTgtRateATI: true, RPTimeReset: 300, RPByteReset: 32767, RPThreshold: 1, RPAIRate: 5, RPHAIRate: 50, RPMinDecFac: 50, RPMinRate: 1,
 		RPDCETCPG: 1019, RPDCETCPRTT: 1, RPRateReduceMonitorPeriod: 4, RPInitialAlphaValue: 1023, RPGD: 11,
@@ -89,7 +93,7 @@ func Default() Config {
 }
 
 // Profiles are the sets of DCQCN parameters that SetProfile knows.
-var Profiles = []string{"mlx5", "paper", "ns3"}
+var Profiles = []string{"mlx5", "paper", "ns3", "slow"}
 
 // SetProfile sets the parameters of DCQCN, at both points, to a set that is known
 // by name:
@@ -97,6 +101,8 @@ var Profiles = []string{"mlx5", "paper", "ns3"}
 //   - mlx5: a ConnectX's defaults;
 //   - paper: those of Zhu et al., "Congestion Control for Large-Scale RDMA
 //     Deployments", SIGCOMM 2015;
+//   - slow: for queue pairs that get some 10 Mb/s to some 100 Mb/s, as behind a
+//     bottleneck of software: mlx5's, with times that are a hundred times as long;
 //   - ns3: those of the simulator of HPCC's authors and its descendants, but for
 //     the packet that they bound a cut by.
 func (c *Config) SetProfile(name string) error {
@@ -107,13 +113,16 @@ func (c *Config) SetProfile(name string) error {
 		d.RPClampTgtRate, d.RPTimeReset, d.RPByteReset, d.RPThreshold, d.RPAIRate, d.RPHAIRate = true, 55, 10_000_000, 5, 40, 400
 		d.RPDCETCPG, d.RPDCETCPRTT, d.RPRateReduceMonitorPeriod = 1020, 55, 50
 		d.NPMinTimeBetweenCNPs = 50
+	case "slow":
+		d.RPClampTgtRate, d.RPTimeReset, d.RPByteReset, d.RPHAIRate = true, 5000, 0, 5
+		d.RPDCETCPG, d.RPDCETCPRTT = 960, 1000
 	case "ns3":
 		d.RPTimeReset, d.RPByteReset, d.RPThreshold, d.RPMinRate = 1500, 0, 5, 100
 		d.RPDCETCPG, d.RPDCETCPRTT = 960, 55
 	default:
 		return fmt.Errorf("profile %q: there are %s", name, strings.Join(Profiles, ", "))
 	}
-	d.Algorithm, d.Window, d.WindowInitial = AlgDCQCN, c.Window, c.WindowInitial
+	d.Algorithm, d.Window, d.WindowInitial, d.WindowCNP = AlgDCQCN, c.Window, c.WindowInitial, c.WindowCNP
 	d.RPEnable, d.NPEnable, d.NPCNPPacing, d.RoCESlowRestart = c.RPEnable, c.NPEnable, c.NPCNPPacing, c.RoCESlowRestart
 	d.SwiftBaseTarget, d.SwiftAI, d.SwiftBeta, d.SwiftMaxMDF = c.SwiftBaseTarget, c.SwiftAI, c.SwiftBeta, c.SwiftMaxMDF
 	*c = d

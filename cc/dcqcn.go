@@ -11,10 +11,10 @@ package cc
 // somebody asks, in closed form: no timer runs.
 //
 // What differs from a NIC: a cut is made at once and not at the beginning of the
-// next monitor period; the window heeds losses (see Adaptive), begins small, and
-// does not grow while there are notifications.
+// next monitor period; and there is a window, which begins small and heeds losses
+// and notifications, where the configuration does not say otherwise.
 type DCQCN struct {
-	Adaptive
+	heedful
 	c    *Config
 	path Path
 
@@ -112,13 +112,22 @@ func (d *DCQCN) OnCNP(now int64) {
 	if !d.c.RPEnable {
 		return
 	}
-	d.hold()
+	d.tell()
 	d.cut(now)
 }
 
-// OnMark has the window grow no further: what this end asks for meets congestion,
-// and its peer is told.
-func (d *DCQCN) OnMark(int64) { d.hold() }
+// tell has the window heed a notification, or at least not grow.
+func (d *DCQCN) tell() {
+	if d.c.WindowCNP {
+		d.heedful.tell()
+	} else {
+		d.hold()
+	}
+}
+
+// OnMark has the window heed what this end asks for, and meets congestion; its peer
+// is told.
+func (d *DCQCN) OnMark(int64) { d.tell() }
 
 // OnLoss makes the window smaller, and a NAK cuts the rate where the configuration
 // says so.
@@ -139,7 +148,7 @@ func (d *DCQCN) OnLoss(now int64, why Loss) Reaction {
 func (d *DCQCN) cut(now int64) {
 	if d.advance(now); !d.on {
 		*d = DCQCN{
-			Adaptive: d.Adaptive, c: d.c, path: d.path, restart: d.restart, on: true, rate: d.line(),
+			heedful: d.heedful, c: d.c, path: d.path, restart: d.restart, on: true, rate: d.line(),
 			alpha: float64(d.c.RPInitialAlphaValue) / 1024, since: now, cutAt: now - int64(d.c.RPRateReduceMonitorPeriod)*1000,
 		}
 		if r := d.c.RPRateToSetOnFirstCNP; r != 0 {

@@ -45,6 +45,7 @@ var fields = []Field{
 	oneOf("algorithm", "how a queue pair reacts to congestion", func(c *Config) *string { return &c.Algorithm }, AlgDCQCN, AlgNone, AlgWindow, AlgSwift),
 	num("window", "packets", 0, maxPkts, "in flight at most; 0: what the peer's receive buffer is taken to bear", func(c *Config) *int { return &c.Window }),
 	num("window_initial", "KiB", 0, maxPkts, "of it to begin with, under dcqcn and swift; 0: all", func(c *Config) *int { return &c.WindowInitial }),
+	onOff("window_cnp", "CNPs make it smaller, under dcqcn", func(c *Config) *bool { return &c.WindowCNP }),
 	onOff("rp_enable", "CNPs slow a queue pair down", func(c *Config) *bool { return &c.RPEnable }),
 	onOff("rp_clamp_tgt_rate", "each cut moves the target rate too", func(c *Config) *bool { return &c.RPClampTgtRate }),
 	onOff("rp_clamp_tgt_rate_ati", "it does when the rate has grown by the timer since the last cut", func(c *Config) *bool { return &c.RPClampTgtRateATI }),
