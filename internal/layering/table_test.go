@@ -61,7 +61,7 @@ var house = map[string]rule{
 	"internal/lab":      {imports: []string{"sim", "sim/scenarios", "nic", "cc", "verbs", "trace"}},
 	"sim/scenarios":     {},
 	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
-	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},              // a whole device under a script
+	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},                    // a whole device under a script
 	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "cc", "bth", "verbs", "trace"}}, // a device as control/admin shows it
 	"internal/metrics":  {imports: []string{"control/admin"}},
 	"internal/pcap":     {},
