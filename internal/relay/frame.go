@@ -148,10 +148,11 @@ func (p *packet) mark() {
 func (p *packet) setChecksum() {
 	udp := wire.UDP(p.frame[p.bth-wire.UDPLen : p.ip+p.size])
 	udp.SetChecksum(0)
-	addrs := p.frame[p.ip+8 : p.ip+wire.IPv6Len]
+	from, to := p.ip+8, p.ip+wire.IPv6Len
 	if p.v4() {
-		addrs = p.frame[p.ip+12 : p.ip+wire.IPv4Len]
+		from, to = p.ip+12, p.ip+wire.IPv4Len
 	}
+	addrs := p.frame[from:to]
 	s := add(add(uint64(wire.ProtoUDP)+uint64(len(udp)), addrs), udp)
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
