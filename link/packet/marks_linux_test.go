@@ -26,9 +26,14 @@ func opener(noRing bool) linktest.Opener {
 func TestMarks(t *testing.T) {
 	for name, noRing := range map[string]bool{"rings": false, "calls": true} {
 		t.Run(name, func(t *testing.T) {
-			linktest.Marks(t, testbed.NewPair(t, 9000), opener(noRing), opener(noRing), true)
+			linktest.Marks(t, testbed.NewPair(t, 9000), opener(noRing), opener(noRing), "on", "list")
 		})
 	}
+}
+
+// TestMarksForwarded: nor where a bridge merges packets.
+func TestMarksForwarded(t *testing.T) {
+	linktest.MarksForwarded(t, opener(false), opener(false), nil, "on", "list")
 }
 
 // TestQueued: marks that queueing disciplines make come as they were made.

@@ -23,10 +23,23 @@ func TestMarks(t *testing.T) {
 	for _, m := range modes {
 		for name, send := range map[string]linktest.Opener{"from frames": opener(m), "from sockets": socketOpener} {
 			t.Run(m.name+" "+name, func(t *testing.T) {
-				linktest.Marks(t, newPair(t, 9000), send, opener(m), false)
+				linktest.Marks(t, newPair(t, 9000), send, opener(m))
 			})
 		}
 	}
+}
+
+// TestMarksForwarded: nor where a bridge merges packets; the driver's program has
+// them cut up again, the one behind it sees runs.
+func TestMarksForwarded(t *testing.T) {
+	t.Run("native", func(t *testing.T) {
+		requireXDP(t)
+		linktest.MarksForwarded(t, socketOpener, opener(modes[0]), linktest.Families[1:])
+	})
+	t.Run("generic", func(t *testing.T) {
+		requireXDP(t)
+		linktest.MarksForwarded(t, socketOpener, opener(modes[1]), nil, "on", "list")
+	})
 }
 
 // TestQueued: marks that queueing disciplines make come as they were made.

@@ -2,6 +2,7 @@ package linktest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,11 +34,11 @@ const groWait = 20 * time.Millisecond
 
 // Set has a host's interface merge like that. It waits for packets to merge,
 // where by itself a veth pair would hand on each as it is sent.
-func (g GRO) Set(h *testbed.Host) {
-	h.Tool("ethtool", append([]string{"-K", h.Iface}, g.Features...)...)
+func (g GRO) Set(h *testbed.Host, dev string) {
+	h.Tool("ethtool", append([]string{"-K", dev}, g.Features...)...)
 	if g.Merges {
 		h.Tool("ip", "netns", "exec", h.Name(), "sh", "-c",
-			fmt.Sprintf("echo %d >/sys/class/net/%s/gro_flush_timeout", groWait.Nanoseconds(), h.Iface))
+			fmt.Sprintf("echo %d >/sys/class/net/%s/gro_flush_timeout", groWait.Nanoseconds(), dev))
 	}
 }
 
@@ -65,18 +66,47 @@ const markedPackets = 40
 // The kernel merges packets of equal traffic class only: inet_gro_receive and
 // ipv6_gro_receive set the flush bit, on which udp_gro_receive begins another
 // packet (net/ipv4/af_inet.c, net/ipv6/ip6_offload.c, net/ipv4/udp_offload.c).
-// merges says that what arrives merged reaches a link so.
-func Marks(t *testing.T, p *testbed.Pair, send, receive Opener, merges bool) {
+// merged names the GROs that let a link see merged packets.
+func Marks(t *testing.T, p *testbed.Pair, send, receive Opener, merged ...string) {
+	x := merging{p, p.B, p.B.Iface, merged, Families}
+	x.marks(t, send, receive)
+}
+
+// MarksForwarded is Marks where a bridge merges packets before it hands them on to
+// B, as to a guest or a container. Where families is not nil it is for those.
+//
+// Linux numbers the IPv4 packets that it cuts up again: of those that had all the
+// same identification, the ICRC is wrong then, except that of the first. To a link
+// that sees what was cut up it is as if the others had been lost.
+func MarksForwarded(t *testing.T, send, receive Opener, families []Family, merged ...string) {
+	p, m := Bridge(t, "9000")
+	if families == nil {
+		families = Families
+	}
+	x := merging{p, m, PortA, merged, families}
+	x.marks(t, send, receive)
+}
+
+// merging is a way from A to B on which an interface merges packets.
+type merging struct {
+	p        *testbed.Pair
+	host     *testbed.Host // has the interface
+	dev      string
+	merged   []string
+	families []Family
+}
+
+func (x *merging) marks(t *testing.T, send, receive Opener) {
 	for _, g := range GROs {
 		t.Run("GRO "+g.Name, func(t *testing.T) {
-			g.Set(p.B)
-			a, b := send(t, p.A), receive(t, p.B)
+			g.Set(x.host, x.dev)
+			a, b := send(t, x.p.A), receive(t, x.p.B)
 			defer a.Close()
 			defer b.Close()
-			for _, f := range Families {
+			for _, f := range x.families {
 				for _, m := range markPatterns {
-					got := sendMarked(t, p, a, b, f, m.marked)
-					if m.name == "none" && (got < markedPackets) != (merges && g.Merges) {
+					got := sendMarked(t, x.p, a, b, f, m.marked)
+					if m.name == "none" && (got < markedPackets) != slices.Contains(x.merged, g.Name) {
 						t.Errorf("%s: %d packets came as %d datagrams", f.Name, markedPackets, got)
 					}
 				}

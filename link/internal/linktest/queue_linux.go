@@ -169,7 +169,7 @@ type exchange struct {
 // run installs what marks and exchanges bursts of both families.
 func (x *exchange) run(t *testing.T, send, receive Opener, install func() (marks func() int)) {
 	for _, g := range GROs {
-		g.Set(x.p.B)
+		g.Set(x.p.B, x.p.B.Iface)
 		a, b := send(t, x.p.A), receive(t, x.p.B)
 		if x.marks == nil {
 			for _, f := range Families { // so that no question for an address is in the queue

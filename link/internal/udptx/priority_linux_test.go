@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +32,7 @@ func TestMain(m *testing.M) {
 			fmt.Println(priority, n, s.Stats().TxPackets, s.Stats().TxErrors, err)
 		}
 		return nil
-	}})
+	}, "cnps": cnpsHelper})
 }
 
 // newFlow is a flow with a port that s has.
@@ -161,4 +165,117 @@ func TestPriorityRefused(t *testing.T) {
 		want := fmt.Sprintf("6 2 2 0 <nil>\n7 2 2 2 %s\n7 2 2 4 %s\n0 2 4 4 <nil>\n", refused, refused)
 		require.Equal(t, want, out)
 	}
+}
+
+// TestPriorityOfECN: the ECN bits of a traffic class do not change the priority
+// that Linux derives from it, of any DSCP: its table (rt_tos2priority) has bit 1,
+// which is ECT(0), and gives with and without it the same.
+func TestPriorityOfECN(t *testing.T) {
+	if errors.Is(unix.SetsockoptInt(holder(t, netip.AddrPortFrom(v4a, 0)), unix.SOL_SOCKET, soRcvPriority, 1), unix.ENOPROTOOPT) {
+		t.Skip("needs SO_RCVPRIORITY (Linux 6.14)")
+	}
+	h := testbed.NewHost(t)
+	for _, a := range []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()} {
+		h.Do(func() {
+			rx := markReader(t, a)
+			s, err := New(Config{Addrs: []netip.Addr{a}})
+			require.NoError(t, err)
+			defer s.Close()
+			for dscp := range uint8(64) {
+				for _, explicit := range []uint8{0, 6} {
+					want := -1
+					for ecn := range uint8(4) {
+						n, err := s.Send([]*wire.Burst{packets(newFlow(s, a, a, dscp<<2|ecn, explicit), 2, s.IDs())})
+						require.NoError(t, err)
+						require.Equal(t, 2, n)
+						for range n {
+							tos, priority := readMark(t, rx)
+							require.EqualValues(t, dscp<<2|ecn, tos)
+							if want < 0 {
+								want = priority
+							}
+							require.Equal(t, want, priority, "DSCP %d, ECN %d", dscp, ecn)
+						}
+					}
+					if explicit != 0 {
+						require.EqualValues(t, explicit, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// cnpsHelper sends from one source port n times the bursts that letters name: d is
+// data, c a CNP (DSCP 48, priority 6), p a CNP without a priority of its own. Its
+// arguments are the address, n and the letters.
+func cnpsHelper(args []string) error {
+	a := netip.MustParseAddr(args[0])
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	s, err := New(Config{Addrs: []netip.Addr{a}})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	flows := map[rune]*wire.Flow{
+		'd': newFlow(s, a, a, wire.ECNECT0, 0),
+		'c': newFlow(s, a, a, 48<<2|wire.ECNECT0, 6),
+		'p': newFlow(s, a, a, 48<<2|wire.ECNECT0, 0),
+	}
+	for range n {
+		for _, letter := range args[2] {
+			b := packets(flows[letter], 2, s.IDs())
+			if k, err := s.Send([]*wire.Burst{b}); k != 2 || err != nil {
+				return fmt.Errorf("sent %d packets: %w", k, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TestCallsOfClasses counts, by strace, the system calls that flows of different
+// traffic classes cost which share a socket. The class travels with the message. A
+// priority does not: over IPv4 the socket keeps that of the CNPs, as data tell their
+// class and with it the priority themselves; over IPv6 it is told at each change.
+func TestCallsOfClasses(t *testing.T) {
+	h := testbed.NewHost(t)
+	for _, c := range []struct {
+		addr, flows string
+		sets        int // calls of setsockopt each time, once all flows have been seen
+	}{
+		{"127.0.0.1", "dddddddd", 0},
+		{"127.0.0.1", "dpdpdpdp", 0},
+		{"127.0.0.1", "dddddddc", 0},
+		{"::1", "dddddddd", 0},
+		{"::1", "dpdpdpdp", 0},
+		{"::1", "dddddddc", 2},
+	} {
+		few, sentFew := countCalls(t, h, c.addr, 10, c.flows)
+		many, sentMany := countCalls(t, h, c.addr, 30, c.flows)
+		require.Equal(t, 20*c.sets, many-few, "setsockopt, %s over %s", c.flows, c.addr)
+		require.Equal(t, 20*len(c.flows), sentMany-sentFew, "sendmsg, %s over %s", c.flows, c.addr)
+	}
+}
+
+// countCalls runs cnpsHelper under strace.
+func countCalls(t *testing.T, h *testbed.Host, addr string, n int, flows string) (sets, sends int) {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("needs strace, which is not installed")
+	}
+	cmd := h.Helper(testbed.AsTest, "cnps", addr, strconv.Itoa(n), flows)
+	// strace starts it: /proc/self/exe would be strace's own.
+	self, err := os.Executable()
+	require.NoError(t, err)
+	traced := h.Command(testbed.AsTest, "strace", append([]string{"-f", "-qq", "-e", "trace=setsockopt,sendmsg,sendmmsg", "-e", "signal=none", self}, cmd.Args[1:]...)...)
+	traced.Env = cmd.Env
+	out, err := h.Run(traced)
+	if strings.Contains(out, "ptrace") {
+		t.Skipf("needs strace, which may not trace here: %s", out)
+	}
+	require.NoError(t, err, out)
+	return strings.Count(out, "setsockopt("), strings.Count(out, "sendmsg(") + strings.Count(out, "sendmmsg(")
 }
