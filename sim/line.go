@@ -365,3 +365,6 @@ func (l *lane) blockedBy(octets int) {
 	}
 	l.stepAt(l.node.roomAt(octets))
 }
+
+// Sim returns the network that the node is in.
+func (n *Node) Sim() *Sim { return n.sim }

@@ -142,3 +142,9 @@ func (s *Sim) one() {
 	}
 	s.events.put(e)
 }
+
+// Nodes returns all nodes, in the order in which they were added.
+func (s *Sim) Nodes() []*Node { return s.nodes }
+
+// Switches returns all switches, in the order in which they were added.
+func (s *Sim) Switches() []*Switch { return s.switches }

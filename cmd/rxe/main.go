@@ -42,6 +42,7 @@ func newRootCmd() *cobra.Command {
 		newRelayCmd(),
 		newReplayCmd(),
 		newScriptCmd(),
+		newSimCmd(),
 		newStatCmd(),
 		newVersionCmd(),
 	)

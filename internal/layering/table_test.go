@@ -27,6 +27,7 @@ var house = map[string]rule{
 	"mr":                   {imports: []string{"verbs", "trace", "internal/perm"}, engine: true},
 	"atomic":               {imports: []string{"mr", "verbs", "trace"}, engine: true},
 	"cc":                   {imports: []string{"bth", "trace"}, engine: true},
+	"internal/fluid":       {imports: []string{"cc"}, engine: true},
 	"transport":            {imports: []string{"wire", "bth", "mr", "verbs", "trace"}, engine: true},
 	"transport/enginetest": {imports: []string{"transport", "wire", "bth", "mr", "verbs", "trace", "internal/pcap"}}, // what tests of engines share
 	"rc":                   {imports: []string{"transport", "wire", "bth", "mr", "atomic", "cc", "verbs", "trace", "internal/perm"}, engine: true},
@@ -58,7 +59,7 @@ var house = map[string]rule{
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
 	"sim":               {imports: []string{".", "nic", "link/", "cc", "wire", "bth", "verbs", "trace"}},
-	"internal/lab":      {imports: []string{"sim", "sim/scenarios", "nic", "cc", "verbs", "trace"}},
+	"internal/lab":      {imports: []string{"sim", "nic", "link/fault", "cc", "bth", "verbs", "trace"}},
 	"sim/scenarios":     {},
 	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
 	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},                    // a whole device under a script
