@@ -95,6 +95,7 @@ var house = map[string]rule{
 	"cmd/rxe":        {imports: []string{"*"}},
 	"cmd/rxed":       {imports: []string{"*"}},
 	"bench":          {imports: []string{"*"}},
+	"internal/contend": {imports: []string{"*"}},
 	"internal/chaos": {imports: []string{"*"}},
 	"examples/embed": {imports: []string{".", "verbs"}},
 	"interop":        {imports: []string{"*"}},
