@@ -262,6 +262,59 @@ func TestLimits(t *testing.T) {
 	d.stop()
 }
 
+// TestCC: congestion control comes from the file, a reload changes it live, and what
+// an operator sets holds until a reload finds another.
+func TestCC(t *testing.T) {
+	p := newPlace(t)
+	base := fmt.Sprintf("[[device]]\naddr = %q\n", addr(7))
+	p.file(base + "[device.cc]\nprofile = \"paper\"\nrp_ai_rate = 50\n")
+	d := p.start(nil, "-c", p.path("rxed.toml"))
+	ctx := ctxFor(t)
+	has := func(c admin.CC, err error, name, value string) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Equal(t, value, c.Get(name), name)
+	}
+	c, err := d.admin.CC(ctx, "rxe0")
+	has(c, err, "rp_ai_rate", "50")
+	has(c, err, "rp_hai_rate", "400")
+	require.Equal(t, "rxe0", c.Device)
+
+	c, err = d.admin.SetCC(ctx, "rxe0", map[string]string{"rp_ai_rate": "60", "np_enable": "0"})
+	has(c, err, "rp_ai_rate", "60")
+	has(c, err, "np_enable", "0")
+	d.wait(`msg="congestion control changed" device=rxe0`)
+	for _, bad := range []struct {
+		change map[string]string
+		want   string
+	}{
+		{map[string]string{"rp_hai_rate": "7", "rp_ai_rate": "0"}, `rp_ai_rate of "0": it takes 1 to 1600000 Mb/s`},
+		{map[string]string{"rp_hai_rate": "7", "rp_dce_tcp_g": "1024"}, `rp_dce_tcp_g of "1024": it takes 1 to 1023 1/1024`},
+		{map[string]string{"rp_hai_rate": "7", "rp_time_reset": "0"}, `rp_time_reset of "0": it takes 1 to 10000000 us`},
+		{map[string]string{"rp_hai_rate": "7", "rp_min_rate": "9", "rp_max_rate": "8"}, "rp_min_rate of 9 Mb/s is above rp_max_rate of 8 Mb/s"},
+		{map[string]string{"rp_hai_rate": "7", "rp_rate": "1"}, `no parameter "rp_rate"`},
+	} {
+		_, err = d.admin.SetCC(ctx, "rxe0", bad.change)
+		require.ErrorIs(t, err, admin.ErrInvalid)
+		require.ErrorContains(t, err, bad.want)
+		c, err = d.admin.CC(ctx, "rxe0")
+		has(c, err, "rp_hai_rate", "400")
+	}
+
+	p.file(base + "[device.cc]\nprofile = \"paper\"\nrp_ai_rate = 0\n")
+	_, err = d.admin.Reload(ctx)
+	require.ErrorContains(t, err, "rxed.toml:5:14: rp_ai_rate = 0: it takes 1 to 1600000 Mb/s")
+	p.file(base + "[device.cc]\nprofile = \"paper\"\nrp_ai_rate = 70\n")
+	r, err := d.admin.Reload(ctx)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"device rxe0 cc.rp_ai_rate: 60 -> 70", "device rxe0 cc.np_enable: false -> true"}, r.Changed)
+	require.Empty(t, r.Restart)
+	c, err = d.admin.CC(ctx, "rxe0")
+	has(c, err, "rp_ai_rate", "70")
+	has(c, err, "np_enable", "1")
+	d.stop()
+}
+
 // TestActivated: sockets that a service manager listens on are used, and left.
 func TestActivated(t *testing.T) {
 	p := newPlace(t)

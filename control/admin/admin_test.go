@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 type fake struct {
 	err    error
 	limits Limits
+	cc     map[string]string
 	asked  []string
 }
 
@@ -56,6 +57,10 @@ func (f *fake) Trace(n uint32, limit int) ([]Event, error) {
 func (f *fake) Clients() ([]ClientInfo, error) { return nil, f.err }
 func (f *fake) Limits() (Limits, error)        { return f.limits, f.err }
 func (f *fake) SetLimits(l Limits) error       { f.limits = l; return f.err }
+func (f *fake) CC() (CC, error) {
+	return CC{Device: f.Name(), Parameters: []CCParameter{{Name: "rp_ai_rate", Value: f.cc["rp_ai_rate"]}}, Profiles: []string{}}, f.err
+}
+func (f *fake) SetCC(c map[string]string) error { f.cc = c; return f.err }
 func (f *fake) Capture(ctx context.Context, w io.Writer, o CaptureOptions, started func()) (CaptureSummary, error) {
 	if f.err != nil {
 		return CaptureSummary{}, f.err
@@ -147,6 +152,17 @@ func TestRequests(t *testing.T) {
 		{"PUT", dev + "/limits", `{"device":{"bytes":7}}`, 200, `"per_client":{"qps":5,`},
 		{"PUT", dev + "/limits", `{"per_client":{"qp":5}}`, 400, `unknown field`},
 		{"PUT", dev + "/limits", `{"per_client":{"qps":"many"}}`, 400, `cannot unmarshal`},
+		{"GET", dev + "/cc", "", 200, `"parameters":[{"name":"rp_ai_rate",`},
+		{"PUT", dev + "/cc", `{"rp_ai_rate":10,"rp_enable":true,"algorithm":"dcqcn"}`, 200, `"value":"10"`},
+		{"PUT", dev + "/cc", `"dcqcn, rp_ai_rate=12"`, 200, `"value":"12"`},
+		{"PUT", dev + "/cc", `"rp_ai_rate=12,dcqcn"`, 400, `dcqcn\": it takes name=value`},
+		{"PUT", dev + "/cc", `"rp_ai_rate=12,rp_ai_rate=13"`, 400, `rp_ai_rate is there twice`},
+		{"PUT", dev + "/cc", `""`, 400, `it takes name=value`},
+		{"PUT", dev + "/cc", `{"rp_ai_rate":[1]}`, 400, `rp_ai_rate\": it takes a string`},
+		{"PUT", dev + "/cc", `[1]`, 400, `it takes {`},
+		{"PUT", dev + "/cc", `{} 1`, 400, `more than one`},
+		{"PUT", dev + "/cc", `{`, 400, `unexpected EOF`},
+		{"POST", dev + "/cc", `{}`, 405, `PUT`},
 		{"PUT", dev + "/limits", `{} {}`, 400, `more than one`},
 		{"PUT", dev + "/limits", `{`, 400, `unexpected EOF`},
 		{"PUT", dev + "/limits", ``, 400, `EOF`},

@@ -153,6 +153,17 @@ func (c *Client) SetLimits(ctx context.Context, dev string, l Limits) (now Limit
 	return now, c.call(ctx, http.MethodPut, path(dev, "limits"), l, &now)
 }
 
+// CC returns a device's congestion control.
+func (c *Client) CC(ctx context.Context, dev string) (v CC, err error) {
+	return v, c.call(ctx, http.MethodGet, path(dev, "cc"), nil, &v)
+}
+
+// SetCC changes that, as Device.SetCC does, until the daemon reads its configuration
+// again. It returns what holds now.
+func (c *Client) SetCC(ctx context.Context, dev string, change map[string]string) (now CC, err error) {
+	return now, c.call(ctx, http.MethodPut, path(dev, "cc"), change, &now)
+}
+
 // Reload has the daemon read its configuration again.
 func (c *Client) Reload(ctx context.Context) (r ReloadResult, err error) {
 	return r, c.call(ctx, http.MethodPost, "/v1/reload", nil, &r)

@@ -12,6 +12,8 @@
 //	GET  /v1/devices/NAME/clients             the processes that use it
 //	GET  /v1/devices/NAME/limits              what they may have
 //	PUT  /v1/devices/NAME/limits
+//	GET  /v1/devices/NAME/cc                  congestion control, with what each parameter may be
+//	PUT  /v1/devices/NAME/cc                  {"rp_ai_rate": 10} or "dcqcn,rp_ai_rate=10": all of it or nothing
 //	GET  /v1/devices/NAME/capture             pcapng until the reader goes; ?snaplen=N&count=N
 //	DELETE /v1/captures/NAME                  end a capture; its answer has the name as Gorxe-Capture
 //	POST /v1/reload                           the configuration file

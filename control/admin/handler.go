@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -38,6 +39,8 @@ func Handler(src Source) http.Handler {
 	mux.HandleFunc("GET /v1/devices/{dev}/clients", h.of(func(d Device, _ *http.Request) (any, error) { return list(d.Clients()) }))
 	mux.HandleFunc("GET /v1/devices/{dev}/limits", h.of(func(d Device, _ *http.Request) (any, error) { return d.Limits() }))
 	mux.HandleFunc("PUT /v1/devices/{dev}/limits", h.of(setLimits))
+	mux.HandleFunc("GET /v1/devices/{dev}/cc", h.of(func(d Device, _ *http.Request) (any, error) { return d.CC() }))
+	mux.HandleFunc("PUT /v1/devices/{dev}/cc", h.of(setCC))
 	mux.HandleFunc("GET /v1/devices/{dev}/capture", h.capture)
 	mux.HandleFunc("DELETE /v1/captures/{id}", h.answer(h.endCapture))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,6 +196,66 @@ func setLimits(d Device, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.Limits()
+}
+
+func setCC(d Device, r *http.Request) (any, error) {
+	j := json.NewDecoder(r.Body)
+	j.UseNumber()
+	var body any
+	if err := j.Decode(&body); err != nil {
+		return nil, fmt.Errorf("%w: congestion control: %w", ErrInvalid, err)
+	}
+	if _, err := j.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: congestion control: more than one JSON value", ErrInvalid)
+	}
+	change, err := ccChange(body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: congestion control: %w", ErrInvalid, err)
+	}
+	if err := d.SetCC(change); err != nil {
+		return nil, err
+	}
+	return d.CC()
+}
+
+// ccChange reads {"name": value} or a list, "algorithm,name=value".
+func ccChange(body any) (map[string]string, error) {
+	change := map[string]string{}
+	switch b := body.(type) {
+	case string:
+		return ParseCC(strings.Split(b, ","))
+	case map[string]any:
+		for name, v := range b {
+			switch v.(type) {
+			case string, json.Number, bool:
+				change[name] = fmt.Sprint(v)
+			default:
+				return nil, fmt.Errorf("%.64q: it takes a string, a number, true or false", name)
+			}
+		}
+		return change, nil
+	}
+	return nil, errors.New(`it takes {"name": value}, or a string such as "dcqcn,rp_ai_rate=10"`)
+}
+
+// ParseCC turns words such as "rp_ai_rate=10" into what Device.SetCC takes; the first
+// may be an algorithm alone. A parameter that comes twice is refused.
+func ParseCC(words []string) (map[string]string, error) {
+	change := map[string]string{}
+	for i, w := range words {
+		name, value, ok := strings.Cut(strings.TrimSpace(w), "=")
+		switch {
+		case !ok && i == 0 && name != "":
+			name, value = "algorithm", name
+		case !ok || name == "" || value == "":
+			return nil, fmt.Errorf("%.64q: it takes name=value, such as rp_ai_rate=10", w)
+		}
+		if _, twice := change[name]; twice {
+			return nil, fmt.Errorf("%s is there twice", name)
+		}
+		change[name] = value
+	}
+	return change, nil
 }
 
 // list makes an empty list [] rather than null.

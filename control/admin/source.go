@@ -39,6 +39,11 @@ type Device interface {
 	Clients() ([]ClientInfo, error)
 	Limits() (Limits, error)
 	SetLimits(Limits) error
+	CC() (CC, error)
+	// SetCC changes parameters of congestion control, by their names, from now on
+	// and for all queue pairs: all of them, or none and an error that names the
+	// parameter, its range and its unit. A profile goes before the others.
+	SetCC(change map[string]string) error
 	// Capture writes pcapng to w until ctx is done, w fails, or as many frames
 	// as asked for are written. Started is called once it has begun, before
 	// anything is written.

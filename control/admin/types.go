@@ -81,6 +81,7 @@ type QP struct {
 	SRQ       bool       `json:"srq"`
 	Requests  int        `json:"requests"`  // send requests under way
 	InFlight  int        `json:"in_flight"` // packets not acknowledged
+	Rate      int64      `json:"rate"`      // bits/s of IP packets that it may send now, 0 as many as can
 
 	SentPackets     uint64 `json:"sent_packets"` // requests and responses
 	RcvdPackets     uint64 `json:"rcvd_packets"`
@@ -116,7 +117,14 @@ type QPDetail struct {
 	Receives    int    `json:"receives"`
 	Credits     int    `json:"credits"` // receive requests the peer is known to have
 	CreditsBind bool   `json:"credits_bind"`
-	Stall       string `json:"stall"` // none, window, credits, rnr
+	Stall       string `json:"stall"` // none, window, credits, rnr, pacing
+
+	Algorithm  string  `json:"algorithm"`   // of congestion control, "" of UD
+	RateLimit  int64   `json:"rate_limit"`  // bits/s that the program bound it to, 0 none
+	CCRate     int64   `json:"cc_rate"`     // bits/s by congestion control, 0 as many as can
+	TargetRate int64   `json:"target_rate"` // of DCQCN: what that recovers to
+	Alpha      float64 `json:"alpha"`       // of DCQCN: 0 to 1
+	Limited    bool    `json:"limited"`     // congestion control holds the rate below the line's
 
 	Timeout        int   `json:"timeout"`    // 4.096 us * 2^timeout, 0 never
 	TimeoutNanos   int64 `json:"timeout_ns"` // 0 never
@@ -187,6 +195,36 @@ type LimitSet struct {
 	Groups  int   `json:"groups"` // attachments to multicast groups
 	Clients int   `json:"clients"`
 	Bytes   int64 `json:"bytes"`
+}
+
+// CC is the congestion control of a device.
+type CC struct {
+	Device     string        `json:"device"`
+	Parameters []CCParameter `json:"parameters"` // in the order to show them in
+	Profiles   []string      `json:"profiles"`   // sets of parameters, as "profile" takes them
+}
+
+// CCParameter is one parameter, and what it may be: a number from Low to High, or
+// one of a list. 0 and 1 without a unit are off and on.
+type CCParameter struct {
+	Name    string   `json:"name"`
+	Value   string   `json:"value"`
+	Default string   `json:"default"`
+	Unit    string   `json:"unit"`
+	Low     int      `json:"low"`
+	High    int      `json:"high"`
+	Of      []string `json:"of,omitempty"`
+	Help    string   `json:"help"`
+}
+
+// Get returns the value of a parameter, "" when there is none of that name.
+func (c *CC) Get(name string) string {
+	for i := range c.Parameters {
+		if c.Parameters[i].Name == name {
+			return c.Parameters[i].Value
+		}
+	}
+	return ""
 }
 
 // ReloadResult says what became of a configuration file that was read again.

@@ -24,6 +24,7 @@ func newSource(d *Daemon) *source {
 		s.devs = append(s.devs, inspect.New(inspect.Config{
 			Name: dev.cfg.Name, NIC: dev.NIC, Clients: dev.clients, Limits: dev.limits,
 			SetLimits: func(l admin.Limits) error { return d.setLimits(dev, l) },
+			SetCC:     func(change map[string]string) error { return d.setCC(dev, change) },
 		}))
 	}
 	return s
@@ -98,6 +99,30 @@ func (d *Daemon) setLimits(dev *device, l admin.Limits) error {
 	next.Devices = append([]Device(nil), d.cfg.Devices...)
 	c := find(next.Devices, dev.cfg.Name)
 	c.PerClient, c.Total = client, total
+	d.cfg = &next
+	return nil
+}
+
+// setCC changes the congestion control of a running device, until a reload finds
+// another in the file or the daemon ends.
+func (d *Daemon) setCC(dev *device, change map[string]string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := dev.CC()
+	if err := inspect.ApplyCC(&c, change); err != nil {
+		return err
+	}
+	if err := dev.SetCC(c); err != nil {
+		return err
+	}
+	d.log.Info("congestion control changed", "device", dev.cfg.Name, "change", change)
+	next := *d.cfg
+	next.Devices = append([]Device(nil), d.cfg.Devices...)
+	to := &find(next.Devices, dev.cfg.Name).CC
+	to.Config = c
+	if p, ok := change["profile"]; ok {
+		to.Profile = p
+	}
 	d.cfg = &next
 	return nil
 }

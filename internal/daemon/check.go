@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os/user"
 	"strconv"
+
+	"github.com/gorxe/gorxe/cc"
 )
 
 // check finds what no key tells by itself.
@@ -89,9 +91,30 @@ func (c *Config) checkDevices(d *document) {
 		if dev.Seed != 0 && dev.Faults == "" {
 			d.add(dev.at("seed"), "seed is for faults; there are none")
 		}
+		dev.checkCC(d)
 		if p, t := dev.PerClient, dev.Total; t.Bytes > 0 && p.Bytes > t.Bytes {
 			d.add(dev.at("per_client.bytes"), "a client may have %d octets, more than the %d of all clients (total)", p.Bytes, t.Bytes)
 		}
+	}
+}
+
+// checkCC begins with the profile, wherever the file has it, and checks parameters
+// together.
+func (d *Device) checkCC(doc *document) {
+	c := CC{d.CC.Profile, cc.Default()}
+	_ = c.SetProfile(c.Profile) // it is a good one
+	for _, f := range cc.Fields() {
+		if d.given("cc." + f.Name) {
+			_ = c.Set(f.Name, f.Get(&d.CC.Config))
+		}
+	}
+	d.CC = c
+	if err := c.Check(); err != nil {
+		at := "cc.rp_min_rate"
+		if !d.given(at) {
+			at = "cc.rp_max_rate"
+		}
+		doc.add(d.at(at), "%v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"io/fs"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/control"
 	"github.com/gorxe/gorxe/control/admin"
 	"github.com/gorxe/gorxe/control/server"
@@ -68,9 +69,17 @@ type Device struct {
 	Seed      uint64
 	Required  bool
 
+	CC CC
+
 	PerClient, Total Limits
 
 	where map[string]span // in the file, by key; "" is its header
+}
+
+// CC is the congestion control of a device, and the profile that it began with.
+type CC struct {
+	Profile string
+	cc.Config
 }
 
 // Limits bound what clients have. 0 is the server's default.
@@ -113,7 +122,7 @@ func Default(getenv func(string) string) *Config {
 
 // NewDevice is a device with defaults.
 func NewDevice() Device {
-	return Device{Link: "auto", Shards: 1, Required: true, where: map[string]span{}}
+	return Device{Link: "auto", Shards: 1, Required: true, CC: CC{cc.Profiles[0], cc.Default()}, where: map[string]span{}}
 }
 
 // where it is, in words, for errors and the log.

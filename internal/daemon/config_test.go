@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gorxe/gorxe/cc"
 )
 
 func noenv(string) string { return "" }
@@ -75,7 +77,18 @@ func TestErrors(t *testing.T) {
 		{"[[device]]\ninterface = \"lo\"\n[[device]]\ninterface = \"lo\"\n", "f.toml:4:1: interface \"lo\" is also that of device rxe0 (line 2)\n..."},
 		{"[[device]]\naddr = \"127.0.0.1\"\nname = \"a\"\n[[device]]\naddr = \"127.0.0.2\"\nname = \"a\"\n", "f.toml:6:1: name \"a\" is also that of device a (line 3)\n..."},
 		{"[device.total]\nqps = 1\n", "f.toml:1:2: [device.total] is of the device above it; there is none\n..."},
-		{one + "[device.totl]\nqps = 1\n", "f.toml:3:2: there is no section [device.totl]; in a device there are [device.per_client] and [device.total]\n..."},
+		{one + "[device.totl]\nqps = 1\n", "f.toml:3:2: there is no section [device.totl]; in a device there are [device.cc] and [device.per_client] and [device.total]\n..."},
+		{one + "[device.cc]\nrp_ai_rate = 0\n", "f.toml:4:14: rp_ai_rate = 0: it takes 1 to 1600000 Mb/s\n    rp_ai_rate = 0\n                 ^"},
+		{one + "[device.cc]\nrp_time_reset = 0\n", "f.toml:4:17: rp_time_reset = 0: it takes 1 to 10000000 us\n..."},
+		{one + "[device.cc]\nrp_dce_tcp_g = 1024\n", "f.toml:4:16: rp_dce_tcp_g = 1024: it takes 1 to 1023 1/1024\n..."},
+		{one + "[device.cc]\nrp_gd = [1]\n", "f.toml:4:1: rp_gd: it takes 0 to 15 log2, not a list\n..."},
+		{one + "[device.cc]\nrp_gd = 0x7fffffffffffffff\n", "f.toml:4:9: rp_gd = 0x7fffffffffffffff: it takes 0 to 15 log2\n..."},
+		{one + "[device.cc]\nrp_enable = 2\n", "f.toml:4:13: rp_enable = 2: it takes 0 or 1\n..."},
+		{one + "[device.cc]\nalgorithm = \"cubic\"\n", "f.toml:4:13: algorithm = \"cubic\": it takes dcqcn, none, window, swift\n..."},
+		{one + "[device.cc]\nprofile = \"cx7\"\n", "f.toml:4:11: profile = \"cx7\": it takes \"mlx5\", ..."},
+		{one + "[device.cc]\nrp_rate = 1\n", "f.toml:4:1: unknown key rp_rate; allowed are profile, algorithm, window, ..."},
+		{one + "[device.cc]\nrp_max_rate = 5\nrp_min_rate = 10\n", "f.toml:5:1: rp_min_rate of 10 Mb/s is above rp_max_rate of 5 Mb/s\n..."},
+		{one + "[device.cc]\nprofile = \"ns3\"\nrp_max_rate = 50\n", "f.toml:5:1: rp_min_rate of 100 Mb/s is above rp_max_rate of 50 Mb/s\n..."},
 		{one + "[device.per_client]\nclients = 3\n", "f.toml:4:1: unknown key clients; allowed are qps, cqs, cqes, srqs, mrs, mws, pds, ahs, groups, bytes\n..."},
 		{one + "[device.per_client]\nqps = 2000000\n", "f.toml:4:7: qps = 2000000: it takes a number from 0 to 1047552\n..."},
 		{one + "[device.total]\nbytes = \"1 GB\"\n", "f.toml:4:9: bytes = \"1 GB\": it takes a number of octets up to 70368744177664, or such as \"512MiB\" (KiB, MiB, GiB, TiB)\n..."},
@@ -139,6 +152,12 @@ namespace = "blue"
 faults = "tx drop 1%"
 seed = 9
 required = false
+[device.cc]
+rp_ai_rate = 0x0c
+profile = "paper"
+rp_enable = 0
+np_enable = false
+np_cnp_pacing = "port"
 [device.per_client]
 qps = 100
 bytes = "512MiB"
@@ -152,6 +171,10 @@ clients = 4
 	require.NoError(t, err)
 	require.Equal(t, "rxe1", c.Devices[0].Name, "rxe0 is taken")
 	require.Equal(t, int64(512<<20), c.Devices[0].PerClient.Bytes)
+	want := cc.Default()
+	require.NoError(t, want.Parse("profile=paper,rp_ai_rate=12,rp_enable=0,np_enable=0,np_cnp_pacing=port"))
+	require.Equal(t, CC{"paper", want}, c.Devices[0].CC, "whatever comes first in the file, the profile does")
+	require.Equal(t, CC{"mlx5", cc.Default()}, c.Devices[1].CC)
 	var out bytes.Buffer
 	require.NoError(t, c.Print(&out))
 	again, err := Parse("printed.toml", out.Bytes(), noenv, nil)
@@ -240,7 +263,17 @@ func TestExample(t *testing.T) {
 		each(name, of(c))
 	}
 	each("device", bound[Device]{deviceKeys, &c.Devices[0]})
-	each("device.total", limitTables["total"](&c.Devices[0]))
+	each("device.cc", deviceTables["cc"](&c.Devices[0]))
+	d := NewDevice()
+	require.Equal(t, d.CC, c.Devices[0].CC, "the example has the defaults")
+	for _, f := range cc.Fields() { // in comments too
+		if _, v, ok := strings.Cut(text, "\n# "+f.Name+" = "); ok {
+			v, _, _ = strings.Cut(v, " ")
+			v = strings.Trim(strings.NewReplacer("true", "1", "false", "0").Replace(strings.TrimSpace(strings.Split(v, "\n")[0])), `"`)
+			require.Equal(t, f.Get(&d.CC.Config), v, f.Name)
+		}
+	}
+	each("device.total", deviceTables["total"](&c.Devices[0]))
 }
 
 // FuzzParse: whatever the text, there is a configuration or errors with lines that

@@ -68,14 +68,18 @@ func openDevice(c Device, open []*device, log *slog.Logger) (*device, error) {
 	}
 	log = log.With("device", c.Name) // the device says that by itself
 	d := &device{NIC: n, cfg: c, log: log}
-	a, err := n.QueryDevice()
+	err = n.SetCC(c.CC.Config)
+	var a verbs.DeviceAttr
+	if err == nil {
+		a, err = n.QueryDevice()
+	}
 	if err == nil {
 		d.netns, err = cookie(c.Namespace)
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
-	log.Info("device open", "place", c.place(), "link", a.Link, "shards", a.Shards, "icrc", a.ICRC, "gids", gids(n))
+	log.Info("device open", "place", c.place(), "link", a.Link, "shards", a.Shards, "icrc", a.ICRC, "cc", c.CC.Algorithm, "gids", gids(n))
 	for _, m := range a.Missing {
 		log.Info("device does without", "what", m)
 	}

@@ -138,8 +138,8 @@ func (r *reader) header(e *unstable.Node) {
 		}
 		r.device(at)
 	default:
-		if _, ok := limitTables[path[1]]; !ok || len(path) > 2 || list {
-			r.doc.add(at, "there is no section [%s]; in a device there are [device.%s]", strings.Join(path, "."), strings.ReplaceAll(sorted(limitTables), ", ", "] and [device."))
+		if _, ok := deviceTables[path[1]]; !ok || len(path) > 2 || list {
+			r.doc.add(at, "there is no section [%s]; in a device there are [device.%s]", strings.Join(path, "."), strings.ReplaceAll(sorted(deviceTables), ", ", "] and [device."))
 			return
 		}
 		if len(r.c.Devices) == 0 {
@@ -193,7 +193,7 @@ func (r *reader) holds(path []string) bool {
 	case 1:
 		return tables[path[0]] != nil || path[0] == "device"
 	case 2:
-		return path[0] == "device" && limitTables[path[1]] != nil && len(r.c.Devices) > 0
+		return path[0] == "device" && deviceTables[path[1]] != nil && len(r.c.Devices) > 0
 	}
 	return false
 }
@@ -212,8 +212,8 @@ func (r *reader) table(path []string) (t table, where map[string]span, prefix st
 	switch {
 	case len(in) == 1:
 		return bound[Device]{deviceKeys, d}, d.where, ""
-	case len(in) == 2 && limitTables[in[1]] != nil:
-		return limitTables[in[1]](d), d.where, in[1] + "."
+	case len(in) == 2 && deviceTables[in[1]] != nil:
+		return deviceTables[in[1]](d), d.where, in[1] + "."
 	}
 	return nil, nil, ""
 }

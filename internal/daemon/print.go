@@ -17,8 +17,9 @@ func (c *Config) Print(w io.Writer) error {
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		p.section("[[device]]", bound[Device]{deviceKeys, d})
+		p.section("[device.cc]", deviceTables["cc"](d))
 		for _, name := range []string{"per_client", "total"} {
-			p.section("[device."+name+"] # 0 is the default", limitTables[name](d))
+			p.section("[device."+name+"] # 0 is the default", deviceTables[name](d))
 		}
 	}
 	return b.Flush()

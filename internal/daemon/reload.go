@@ -19,7 +19,7 @@ var live = map[string]bool{
 }
 
 func isLive(key string) bool {
-	return live[key] || strings.HasPrefix(key, "device.per_client.") || strings.HasPrefix(key, "device.total.")
+	return live[key] || strings.HasPrefix(key, "device.cc.") || strings.HasPrefix(key, "device.per_client.") || strings.HasPrefix(key, "device.total.")
 }
 
 // Reloaded says what became of a configuration that was read again.
@@ -105,6 +105,17 @@ func (d *Daemon) change(merged *Config) (err error) {
 		}
 	}
 	for i, dev := range merged.Devices {
+		x := d.served(dev.Name)
+		if x == nil || x.Err() != nil || dev.CC == old.Devices[i].CC {
+			continue
+		}
+		was := x.CC()
+		undo = append(undo, func() { _ = x.SetCC(was) })
+		if err := x.SetCC(dev.CC.Config); err != nil {
+			return err
+		}
+	}
+	for i, dev := range merged.Devices {
 		was := old.Devices[i]
 		if dev.PerClient == was.PerClient && dev.Total == was.Total || !d.serves(dev.Name) {
 			continue
@@ -121,8 +132,15 @@ func (d *Daemon) change(merged *Config) (err error) {
 	return nil
 }
 
-func (d *Daemon) serves(name string) bool {
-	return slices.ContainsFunc(d.devices, func(x *device) bool { return x.cfg.Name == name })
+func (d *Daemon) serves(name string) bool { return d.served(name) != nil }
+
+func (d *Daemon) served(name string) *device {
+	for _, x := range d.devices {
+		if x.cfg.Name == name {
+			return x
+		}
+	}
+	return nil
 }
 
 // fileRights are those of a socket's file.
@@ -176,8 +194,8 @@ func diff(old, next *Config) (r Reloaded) {
 		}
 		name := "device " + a.Name
 		compare("device", name, bound[Device]{deviceKeys, a}, bound[Device]{deviceKeys, b})
-		for _, t := range []string{"per_client", "total"} {
-			compare("device."+t, name+" "+t, limitTables[t](a), limitTables[t](b))
+		for _, t := range []string{"cc", "per_client", "total"} {
+			compare("device."+t, name+" "+t, deviceTables[t](a), deviceTables[t](b))
 		}
 	}
 	for _, b := range next.Devices {
@@ -198,7 +216,7 @@ func merge(old, next *Config) *Config {
 	m.Devices = slices.Clone(old.Devices)
 	for i := range m.Devices {
 		if b := find(next.Devices, m.Devices[i].Name); b != nil {
-			m.Devices[i].Required, m.Devices[i].PerClient, m.Devices[i].Total = b.Required, b.PerClient, b.Total
+			m.Devices[i].Required, m.Devices[i].CC, m.Devices[i].PerClient, m.Devices[i].Total = b.Required, b.CC, b.PerClient, b.Total
 		}
 	}
 	return &m

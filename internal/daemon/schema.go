@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/gorxe/gorxe/cc"
 )
 
 // key is what a section of T may have: how a value of the file is taken, shown,
@@ -189,9 +191,40 @@ var tables = map[string]func(*Config) table{
 	"process": func(c *Config) table { return bound[Process]{processKeys, &c.Process} },
 }
 
-// limitTables are those inside a device.
-var limitTables = map[string]func(*Device) table{
+// ccKeys are the parameters of congestion control, and a set of them.
+var ccKeys = func() section[CC] {
+	profile := choice("profile", "set of parameters that those below change: "+strings.Join(cc.Profiles, ", "), func(c *CC) *string { return &c.Profile }, cc.Profiles...)
+	s := section[CC]{profile}
+	for _, f := range cc.Fields() {
+		help := f.Help
+		if r := f.Range(); f.Of != nil || f.High != 0 { // a switch explains itself
+			help += " (" + r + ")"
+		}
+		k := key[CC]{f.Name, help, unstable.Integer, func(c *CC, v value) error {
+			text, err := v.scalar()
+			if err != nil {
+				return fmt.Errorf("it takes %s, %w", f.Range(), err)
+			}
+			if c.Set(f.Name, text) != nil {
+				return fmt.Errorf("it takes %s", f.Range())
+			}
+			return nil
+		}, func(c *CC) string { return f.Get(&c.Config) }}
+		switch {
+		case f.Of != nil:
+			k.kind, k.get = unstable.String, func(c *CC) string { return strconv.Quote(f.Get(&c.Config)) }
+		case f.High == 0:
+			k.kind, k.get = unstable.Bool, func(c *CC) string { return strconv.FormatBool(f.Get(&c.Config) == "1") }
+		}
+		s = append(s, k)
+	}
+	return s
+}()
+
+// deviceTables are those inside a device.
+var deviceTables = map[string]func(*Device) table{
 	"per_client": func(d *Device) table { return bound[Limits]{clientLimitKeys, &d.PerClient} },
+	"cc":         func(d *Device) table { return bound[CC]{ccKeys, &d.CC} },
 	"total":      func(d *Device) table { return bound[Limits]{limitKeys, &d.Total} },
 }
 

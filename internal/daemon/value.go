@@ -35,6 +35,21 @@ func (v value) text() (string, error) {
 	return string(v.node.Data), nil
 }
 
+// scalar is a string, a number, or true or false, as text.
+func (v value) scalar() (string, error) {
+	switch v.node.Kind {
+	case unstable.String, unstable.Bool:
+		return string(v.node.Data), nil
+	case unstable.Integer:
+		n, err := strconv.ParseInt(string(v.node.Data), 0, 64)
+		if err != nil {
+			return string(v.node.Data), nil //nolint:nilerr // out of every range
+		}
+		return strconv.FormatInt(n, 10), nil
+	}
+	return "", fmt.Errorf("not %s", kinds[v.node.Kind])
+}
+
 func (v value) flag() (bool, error) {
 	if v.node.Kind != unstable.Bool {
 		return false, v.wants("true or false")

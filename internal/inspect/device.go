@@ -23,6 +23,9 @@ type Config struct {
 	Clients   func() []admin.ClientInfo
 	Limits    func() admin.Limits
 	SetLimits func(admin.Limits) error
+	// SetCC changes the device's congestion control, as admin.Device has it. (The
+	// NIC's is set.)
+	SetCC func(change map[string]string) error
 }
 
 // Device is an admin.Device.
@@ -113,7 +116,7 @@ func queuePair(q *nic.QPInfo, owners map[uint32]admin.ClientInfo) admin.QP {
 	return admin.QP{
 		QPN: q.QPN, Type: q.Type.String(), State: q.State.String(), Shard: q.Shard,
 		Local: q.Local, Peer: q.Peer, SrcPort: q.SrcPort, DestQPN: q.DestQPN, ClientID: q.ClientID, PID: c.PID, Command: c.Command,
-		SendDepth: q.SendDepth, RecvDepth: q.RecvDepth, SRQ: q.SRQ, Requests: q.Requests, InFlight: q.InFlight,
+		SendDepth: q.SendDepth, RecvDepth: q.RecvDepth, SRQ: q.SRQ, Requests: q.Requests, InFlight: q.InFlight, Rate: q.Rate,
 		SentPackets: s.SentRequests + s.SentResponses, RcvdPackets: s.RcvdRequests + s.RcvdResponses,
 		SentPayload: s.SentBytes, RcvdPayload: s.RcvdBytes, RepeatedPackets: s.Repeated, Drops: q.Drops,
 	}
@@ -138,6 +141,7 @@ func (d *Device) QP(qpn uint32) (admin.QPDetail, error) {
 		NextPSN: x.NextPSN, UnackedPSN: x.UnackedPSN, HighestPSN: x.HighestPSN, ExpectedPSN: x.ExpectedPSN, MSN: x.MSN,
 		Window: x.Window, Reads: x.Reads, Posted: x.Posted, Receives: x.Receives,
 		Credits: x.Credits, CreditsBind: x.CreditsBind, Stall: x.Stall.String(),
+		Algorithm: q.Algorithm, RateLimit: q.Limit, CCRate: q.CC.Rate, TargetRate: q.CC.Target, Alpha: q.CC.Alpha, Limited: q.CC.Limited,
 		Timeout: int(a.Timeout), RetryCount: int(a.RetryCnt), RetriesLeft: x.RetriesLeft,
 		RNRRetry: int(a.RNRRetry), RNRRetriesLeft: x.RNRRetriesLeft, RNRWait: x.RNRWait,
 		TimerNanos: -1, RTTNanos: x.RTT, Counters: q.Counters,

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/control/admin"
 	"github.com/gorxe/gorxe/internal/inspect"
 	"github.com/gorxe/gorxe/internal/inspect/inspecttest"
@@ -375,4 +376,64 @@ func TestCurl(t *testing.T) {
 	var v admin.Counters
 	require.NoError(t, json.Unmarshal(out, &v))
 	require.Contains(t, v.Values, "port_xmit_data")
+}
+
+// TestCC: the NIC's parameters are shown with what they may be, and changed all or
+// none, a profile before the others.
+func TestCC(t *testing.T) {
+	a, b := inspecttest.Pair(t, "", nil)
+	c, _ := serve(t, a.Device, b.Device)
+	v, err := c.CC(t.Context(), "rxe0")
+	require.NoError(t, err)
+	require.Equal(t, "rxe0", v.Device)
+	require.Equal(t, cc.Profiles, v.Profiles)
+	require.Len(t, v.Parameters, len(cc.Fields()))
+	by := map[string]admin.CCParameter{}
+	for _, p := range v.Parameters {
+		require.Equal(t, p.Default, p.Value, p.Name)
+		by[p.Name] = p
+	}
+	require.Equal(t, admin.CCParameter{Name: "rp_ai_rate", Value: "5", Default: "5", Unit: "Mb/s", Low: 1, High: 1_600_000, Help: by["rp_ai_rate"].Help}, by["rp_ai_rate"])
+	require.Equal(t, []string{"qp", "destination", "port"}, by["np_cnp_pacing"].Of)
+	require.Equal(t, 1, by["rp_enable"].High)
+
+	v, err = c.SetCC(t.Context(), "rxe0", map[string]string{"profile": "paper", "algorithm": "none", "rp_ai_rate": "9", "window": "77"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"none", "9", "77", "400"}, []string{v.Get("algorithm"), v.Get("rp_ai_rate"), v.Get("window"), v.Get("rp_hai_rate")})
+	require.Equal(t, "none", a.NIC.CC().Algorithm)
+	require.Equal(t, "dcqcn", b.NIC.CC().Algorithm)
+	_, err = c.SetCC(t.Context(), "rxe0", map[string]string{"window": "78", "rp_max_rate": "1", "rp_min_rate": "2"})
+	require.ErrorIs(t, err, admin.ErrInvalid)
+	require.ErrorContains(t, err, "rp_min_rate of 2 Mb/s is above rp_max_rate of 1 Mb/s")
+	_, err = c.SetCC(t.Context(), "rxe0", map[string]string{"profile": "best"})
+	require.ErrorContains(t, err, `profile "best": there are mlx5`)
+	require.Equal(t, 77, a.NIC.CC().Window)
+	require.NoError(t, a.NIC.Close())
+	_, err = c.CC(t.Context(), "rxe0")
+	require.Error(t, err)
+}
+
+// TestRates: a queue pair tells the rate that it is bound to, and by what.
+func TestRates(t *testing.T) {
+	a, b := inspecttest.Pair(t, "", nil)
+	c, _ := serve(t, a.Device, b.Device)
+	q, _ := inspecttest.Connect(t, a, b, verbs.ConnectOptions{RateLimit: 2000})
+	list, err := c.QPs(t.Context(), "rxe0")
+	require.NoError(t, err)
+	require.EqualValues(t, 2_000_000, list[0].Rate)
+	d, err := c.QP(t.Context(), "rxe0", q.QPN())
+	require.NoError(t, err)
+	require.EqualValues(t, 2_000_000, d.RateLimit)
+	require.EqualValues(t, 2_000_000, d.Rate)
+	require.Equal(t, "dcqcn", d.Algorithm)
+	require.Zero(t, d.CCRate)
+	require.False(t, d.Limited)
+	_, err = c.SetCC(t.Context(), "rxe0", map[string]string{"rp_max_rate": "1"})
+	require.NoError(t, err)
+	require.NoError(t, q.SetRateLimit(0))
+	d, err = c.QP(t.Context(), "rxe0", q.QPN())
+	require.NoError(t, err)
+	require.EqualValues(t, 0, d.RateLimit)
+	require.EqualValues(t, 1_000_000, d.Rate)
+	require.EqualValues(t, 1_000_000, d.CCRate)
 }
