@@ -59,7 +59,7 @@ func (m Model) RateBits(s State) float64 { return s.Rate * m.Packet * 8 }
 // QueueOctets returns the queue in octets.
 func (m Model) QueueOctets(s State) float64 { return s.Queue * m.Packet }
 
-// Mark is the probability of a mark at a queue of so many packets: equation 1 of
+// Mark is the probability of a mark at a queue of so many packets: equation 3 of
 // CoNEXT 2016.
 func (m Model) Mark(queue float64) float64 {
 	switch {
@@ -97,7 +97,7 @@ func (m Model) terms(p, rate float64) (cut, octets, timer, octetsAI, timerAI flo
 }
 
 // change returns how fast a state changes, for what was marked, and the rate it was
-// marked at, a delay ago: equations 2 to 5.
+// marked at, a delay ago: equations 4 to 7.
 func (m Model) change(s State, mark, rate float64) (d State) {
 	cut, octets, timer, octetsAI, timerAI := m.terms(mark, rate)
 	d.Queue = float64(m.Flows)*s.Rate - m.Line
@@ -114,7 +114,7 @@ func (m Model) change(s State, mark, rate float64) (d State) {
 // Kmax, by marks that come and go, and the state is that at Kmax.
 func (m Model) FixedPoint() (State, error) {
 	rate := m.Line / float64(m.Flows)
-	settle := func(p float64) float64 { // equation 13: below 0 at too low a p
+	settle := func(p float64) float64 { // equation 11: below 0 at too low a p
 		cut, octets, timer, octetsAI, timerAI := m.terms(p, rate)
 		alpha := -math.Expm1(m.Alpha * rate * math.Log1p(-p))
 		return cut*cut*alpha - m.CNP*m.CNP*m.Increase*rate*(octets+timer)*(octetsAI+timerAI)
