@@ -1,9 +1,9 @@
 package cc
 
 // heedful is an Adaptive whose window heeds notifications too, as DCTCP's does the
-// marks that it is told of (Alizadeh et al., SIGCOMM 2010; RFC 8257): with each
-// windowful acknowledged it shrinks by half the share of packets that brought one,
-// averaged, or grows by a packet when none did.
+// marks that it is told of (Alizadeh et al., SIGCOMM 2010; RFC 8257): with the first
+// in a windowful it shrinks by half the share of packets that brought one, averaged,
+// and a windowful without any lets it grow by a packet.
 //
 // Why, when DCQCN has a rate: its parameters are for NICs, where a notification
 // every 4 us is possible. A queue pair that gets 60 Mb/s of its path sends a packet
@@ -24,10 +24,12 @@ const shareGain = 1.0 / 16
 // tell is told of a notification.
 func (h *heedful) tell() {
 	if !h.heeds {
-		h.heeds, h.share = true, 1
+		h.heeds, h.told, h.share = true, 0, 1
 		h.hold()
 	}
-	h.told++
+	if h.told++; h.told == 1 {
+		h.window = max(min(h.window, 2), h.window-int(float64(h.window)*h.share/2+0.5))
+	}
 }
 
 // OnAck makes the window smaller or larger.
@@ -41,9 +43,7 @@ func (h *heedful) OnAck(now int64, packets int, rtt int64) {
 	}
 	share := min(1, float64(h.told)/float64(h.acked))
 	h.share += float64(share-h.share) * shareGain
-	if h.told > 0 {
-		h.window = max(min(h.window, 2), h.window-int(float64(h.window)*h.share/2+0.5))
-	} else {
+	if h.told == 0 {
 		h.window = min(h.limit, h.window+1)
 	}
 	h.acked, h.told = 0, 0

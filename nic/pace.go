@@ -69,8 +69,10 @@ func (s *shard) release(now int64, q *qp) {
 }
 
 func (s *shard) countPacing(now int64, q *qp) {
-	q.eng.Stats().PacingWait += uint64(max(0, now-q.pacedAt))
-	q.pacedAt = now
+	if d := now - q.pacedAt; d > 0 { // the last step may be longer ago than the last count
+		q.eng.Stats().PacingWait += uint64(d)
+		q.pacedAt = now
+	}
 }
 
 // charge has a burst count against the rate.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/transport"
 	"github.com/gorxe/gorxe/verbs"
@@ -20,6 +21,7 @@ type requester struct {
 	una, next, high bth.PSN
 	asked           bth.PSN // after the last packet sent that asks for an ACK
 	silent          int64   // when the first packet behind that was sent
+	slow            bool    // each packet asks for one: see QP.slow
 
 	reads []readReq // READ and atomic requests outstanding, oldest first
 
@@ -219,6 +221,7 @@ func (q *QP) fillRequests(now int64, b *wire.Burst) bool {
 	}
 	b.Kind, b.Mark = wire.KindRequest, r.high
 	window := q.window(now)
+	r.slow = q.slow(now)
 	for r.room(window) {
 		w, i := q.current(now)
 		if w == nil {
@@ -296,7 +299,7 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 	}
 	last := i == w.pkts-1
 	_, limited := q.hold(w, i)
-	ask := last || limited || r.unasked() >= window/ackFraction-1 || q.overdue(now)
+	ask := last || limited || r.slow || r.unasked() >= window/ackFraction-1 || q.overdue(now)
 	if !ask && r.unasked() == 0 {
 		r.silent = now
 	}
@@ -327,8 +330,22 @@ func (q *QP) putData(now int64, b *wire.Burst, w *sqe, i, window int) bool {
 // overdue reports whether a packet should ask for an ACK because those before it have
 // not for a good part of the timeout: at a low rate a window takes longer than that.
 func (q *QP) overdue(now int64) bool {
-	t := q.attr.Timeout
-	return t != 0 && q.req.unasked() > 0 && now-q.req.silent >= int64(timeoutUnit)<<t/8
+	return q.req.unasked() > 0 && now-q.req.silent >= q.patience()
+}
+
+// slow reports whether the next packet of a message would come too late to ask for an
+// ACK of this one as well: at a very low rate.
+func (q *QP) slow(now int64) bool {
+	r := cc.Slower(cc.Slower(int64(q.attr.RateLimit)*1000, q.flow.Rate), q.control.Rate(now))
+	return r != 0 && float64(q.mtu)*8e9/float64(r) >= float64(q.patience())
+}
+
+// patience is a good part of the timeout.
+func (q *QP) patience() int64 {
+	if t := q.attr.Timeout; t != 0 {
+		return int64(timeoutUnit) << t / 8
+	}
+	return math.MaxInt64
 }
 
 // readEnd returns the index after the last PSN of the request that asks for

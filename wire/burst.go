@@ -54,6 +54,7 @@ type Burst struct {
 	// MaxSegs and MaxBytes bound the burst; Reset sets them.
 	MaxSegs  int
 	MaxBytes int
+	limit    int // of IPBytes; 0 is none
 
 	// Urgent asks an engine for what no pacer holds back, and nothing else: ACKs,
 	// NAKs, answers to atomics. Reset clears it.
@@ -90,12 +91,16 @@ func (b *Burst) Reset(f *Flow, maxSegs, maxBytes int) {
 	clear(b.refs) // let go of users' memory
 	clear(b.vec)
 	b.refs, b.vec = b.refs[:0], b.vec[:0]
-	b.bytes, b.open, b.closed, b.Urgent, b.Kind, b.QPN = 0, false, false, false, KindRequest, 0
+	b.bytes, b.limit, b.open, b.closed, b.Urgent, b.Kind, b.QPN = 0, 0, false, false, false, KindRequest, 0
 }
 
-// Limit bounds the burst to so many octets of IP packets: a little less of UDP
-// payload, headers allowed for. One segment always fits.
-func (b *Burst) Limit(octets int) { b.MaxBytes = min(b.MaxBytes, max(1, octets-octets/8)) }
+// Limit bounds the burst to so many octets of IP packets, or fewer if that was said
+// before. One segment always fits.
+func (b *Burst) Limit(octets int) {
+	if octets = max(1, octets); b.limit == 0 || octets < b.limit {
+		b.limit = octets
+	}
+}
 
 // IPBytes returns the octets of all segments together, from their IP headers.
 func (b *Burst) IPBytes() int { return b.bytes + len(b.Segs)*b.Flow.HeaderLen() }
@@ -121,7 +126,7 @@ func (b *Burst) Fits(n, pieces int) bool {
 		return true
 	}
 	return !b.closed && len(b.Segs) < b.MaxSegs && n <= b.Segs[0].Len && b.bytes+n <= b.MaxBytes &&
-		len(b.vec)+pieces+1 < maxVec
+		len(b.vec)+pieces+1 < maxVec && (b.limit == 0 || b.IPBytes()+n+b.Flow.HeaderLen() <= b.limit)
 }
 
 // Begin starts a segment: hdr octets of headers, pay octets of payload, and

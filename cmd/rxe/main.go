@@ -32,6 +32,7 @@ func newRootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newCaptureCmd(),
+		newCCCmd(),
 		newDecodeCmd(),
 		newDemoCmd(),
 		newDevinfoCmd(),

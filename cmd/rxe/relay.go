@@ -68,6 +68,7 @@ It ends by ^C, or after --for, with a table of what passed.`,
 	f.StringVar(&r.faults, "faults", "", "fault rules; tx is from A to B, rx from B to A")
 	f.Uint64Var(&r.cfg.Seed, "seed", 1, "seed of fault rules and marks")
 	f.DurationVar(&r.cfg.Every, "report", 0, "show what passed, at this interval (0: only at the end)")
+	f.BoolVar(&r.cfg.Realtime, "realtime", false, "run before other programs (SCHED_FIFO): packets leave on time on a busy machine; it needs CAP_SYS_NICE")
 	f.DurationVar(&r.limit, "for", 0, "end after this time (0: never)")
 	f.BoolVar(&r.json, "json", false, "reports as JSON, one object a line")
 	f.StringVar(&r.capture, "pcap", "", "file to write what goes out to")

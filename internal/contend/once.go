@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -51,16 +51,25 @@ func (s *setting) once(ctx context.Context, p *place, e *experiment) (*result, e
 	args = append(args, "--rate", strconv.Itoa(s.rate), "--buffer", strconv.Itoa(s.buffer), "--kmin", strconv.Itoa(s.kmin), "--kmax", strconv.Itoa(s.kmax),
 		"--pmax", s.pmax, "--mark", s.mark, "--delay", s.delay.String(), "--json", "--report", (e.For / 2).String())
 	bottleneck := p.command(ctx, p.middle, "rxe", args...)
-	var said strings.Builder
-	bottleneck.Stdout, bottleneck.Stderr = &reports, &said
+	bottleneck.Stdout, bottleneck.Stderr = &reports, nil
+	said, err := bottleneck.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := bottleneck.Start(); err != nil {
 		return nil, err
 	}
+	first, err := bufio.NewReader(said).ReadString('\n') // it forwards, or says why not
+	go func() { _, _ = io.Copy(io.Discard, said) }()
 	stop := func() error {
 		_ = bottleneck.Process.Signal(os.Interrupt)
 		return bottleneck.Wait()
 	}
-	samples, counts, err := s.ends(ctx, p, e)
+	var samples []sample
+	var counts [2]map[string]uint64
+	if err == nil {
+		samples, counts, err = s.ends(ctx, p, e)
+	}
 	if e := stop(); err == nil {
 		err = e
 	}
@@ -78,7 +87,7 @@ func (s *setting) once(ctx context.Context, p *place, e *experiment) (*result, e
 		r.reports = append(r.reports, one)
 	}
 	if len(r.reports) == 0 {
-		return nil, fmt.Errorf("the relay reported nothing: %s", said.String())
+		return nil, fmt.Errorf("the relay reported nothing, it said: %s", first)
 	}
 	if s.verbose {
 		r.show(os.Stdout)

@@ -228,6 +228,7 @@ var scenarioKeys = []key[Scenario]{
 	}},
 	span("duration", 10*time.Microsecond, time.Minute, func(s *Scenario) *time.Duration { return &s.Duration }),
 	span("sample", time.Microsecond, time.Minute, func(s *Scenario) *time.Duration { return &s.Sample }),
+	span("settle", time.Microsecond, time.Minute, func(s *Scenario) *time.Duration { return &s.Settle }),
 	{"mtu", func(s *Scenario, v *unstable.Node) error {
 		if n, err := strconv.Atoi(scalar(v)); err == nil && v.Kind == unstable.Integer && slices.Contains([]int{256, 512, 1024, 2048, 4096}, n) {
 			s.MTU = n

@@ -79,7 +79,8 @@ type QueueReport struct {
 
 // Settled says how long it took after flows came or went until what they get was
 // fair, a Jain index of 0.95 or more, and the busiest port of a switch used 90 % of
-// its line: from then on until the next change, in each Window.
+// its line: from then on until the next change, in each Window, of which there are
+// two at least.
 type Settled struct {
 	At     float64 `json:"at_ms"`
 	Flows  int     `json:"flows"` // that there are from then on
@@ -239,8 +240,9 @@ func (r *run) portSeries(i int) PortSeries {
 
 // settled looks at each time between two changes.
 func (r *run) settled() (out []Settled) {
-	window := max(2*r.s.Sample, r.s.Duration/100)
-	back := int(window / r.s.Sample)
+	window := r.s.Settle
+	back := int((window + r.s.Sample - 1) / r.s.Sample)
+	window = time.Duration(back) * r.s.Sample
 	changes := []time.Duration{}
 	for _, f := range r.flows {
 		changes = append(changes, f.Start)
@@ -266,7 +268,7 @@ func (r *run) settled() (out []Settled) {
 		if len(on) == 0 {
 			continue
 		}
-		x := Settled{At: ms(c), Flows: len(on), Window: ms(time.Duration(back) * r.s.Sample)}
+		x := Settled{At: ms(c), Flows: len(on), Window: ms(window)}
 		good := time.Duration(0) // the end of the first window of those that are good until the end
 		for k := back; k < len(r.samples) && r.samples[k].at <= next; k++ {
 			if r.samples[k-back].at < c {
@@ -279,8 +281,7 @@ func (r *run) settled() (out []Settled) {
 				good = r.samples[k].at
 			}
 		}
-		x.OK = good > 0
-		if x.OK {
+		if x.OK = good > 0 && next-good >= 2*window; x.OK {
 			x.After = ms(good - c)
 		}
 		out = append(out, x)
@@ -315,6 +316,7 @@ func (s *Scenario) parameters() (out []Parameter) {
 	add("scenario", "seed", s.Seed)
 	add("scenario", "duration", s.Duration)
 	add("scenario", "sample", s.Sample)
+	add("scenario", "settle", s.Settle)
 	add("scenario", "mtu", s.MTU)
 	if s.Faults != "" {
 		add("scenario", "faults", s.Faults)

@@ -27,6 +27,7 @@ type Scenario struct {
 	Seed     uint64
 	Duration time.Duration
 	Sample   time.Duration // between points of the time series
+	Settle   time.Duration // that rates are looked at over, to say when they have settled
 	MTU      int           // path MTU of all queue pairs
 	IPv6     bool
 	Faults   string // rules of link/fault for all nodes
@@ -90,6 +91,9 @@ func New(name string) *Scenario {
 func (s *Scenario) settle() {
 	if s.Sample == 0 {
 		s.Sample = max(s.Duration/500, 1000)
+	}
+	if s.Settle == 0 {
+		s.Settle = max(s.Duration/50, s.Sample)
 	}
 	if s.Trunk.Rate == 0 {
 		s.Trunk.Rate = s.Line.Rate

@@ -92,16 +92,16 @@ var house = map[string]rule{
 	"internal/daemon": {imports: []string{".", "nic", "cc", "link/fault", "control", "control/server", "control/admin", "internal/inspect", "internal/metrics", "internal/hostnet", "internal/sys", "verbs", "trace"}},
 
 	// Programs and what drives them.
-	"cmd/rxe":        {imports: []string{"*"}},
-	"cmd/rxed":       {imports: []string{"*"}},
-	"bench":          {imports: []string{"*"}},
+	"cmd/rxe":          {imports: []string{"*"}},
+	"cmd/rxed":         {imports: []string{"*"}},
+	"bench":            {imports: []string{"*"}},
 	"internal/contend": {imports: []string{"*"}},
-	"internal/chaos": {imports: []string{"*"}},
-	"examples/embed": {imports: []string{".", "verbs"}},
-	"interop":        {imports: []string{"*"}},
-	"interop/peer":   {imports: []string{"*"}},
-	"interop/rig":    {imports: []string{"*"}},
-	"fuzz":           {imports: []string{"*"}},
+	"internal/chaos":   {imports: []string{"*"}},
+	"examples/embed":   {imports: []string{".", "verbs"}},
+	"interop":          {imports: []string{"*"}},
+	"interop/peer":     {imports: []string{"*"}},
+	"interop/rig":      {imports: []string{"*"}},
+	"fuzz":             {imports: []string{"*"}},
 }
 
 // thirdParty says who may import what was not written here; everything else

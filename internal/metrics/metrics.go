@@ -69,6 +69,10 @@ func (d *device) collect() {
 	d.gauge("gorxe_queue_pairs", "Queue pairs that there are.", float64(info.QPs))
 	d.gauge("gorxe_clients", "Processes that use the device through the daemon.", float64(info.Clients))
 	d.gauge("gorxe_captures", "Live captures that are going on.", float64(info.Captures))
+	if c, err := d.CC(); err == nil {
+		constant(d.ch, prometheus.GaugeValue, 1, "gorxe_congestion_control_info", "Algorithm of congestion control; the value is always 1.",
+			[]string{"device", "algorithm"}, d.Name(), c.Get("algorithm"))
+	}
 	d.asNodeExporter(&info, counters)
 	for name, v := range counters {
 		d.counter(name, v)
@@ -100,6 +104,14 @@ var inSysfs = map[string]struct {
 	"port_xmit_discards": {"port_discards_transmitted_total", "Packets that the system refused to send.", 1},
 	"port_rcv_errors":    {"port_errors_received_total", "Packets that came malformed or damaged.", 1},
 	"link_downed":        {"link_downed_total", "Times that the link failed or its interface went down.", 1},
+
+	"np_cnp_sent":                {"np_cnp_packets_sent_total", "Congestion notifications (CNPs) sent.", 1},
+	"np_ecn_marked_roce_packets": {"np_ecn_marked_roce_packets_received_total", "Packets that came with a congestion mark.", 1},
+	"rp_cnp_handled":             {"rp_cnp_packets_handled_total", "CNPs received and heeded.", 1},
+	"rp_cnp_ignored":             {"rp_cnp_ignored_packets_received_total", "CNPs received and not heeded.", 1},
+	"roce_slow_restart":          {"roce_slow_restart_used_total", "Losses that were taken for congestion.", 1},
+	"roce_slow_restart_cnps":     {"roce_slow_restart_cnps_total", "CNPs sent along with a sequence NAK.", 1},
+	"roce_slow_restart_trans":    {"roce_slow_restart_total", "The first such losses since the rate was full.", 1},
 }
 
 // asNodeExporter shows what node_exporter's infiniband collector would.

@@ -61,6 +61,14 @@ func TestValues(t *testing.T) {
 		`node_infiniband_port_errors_received_total{device="rxe0",port="1"} 0`,
 		`node_infiniband_state_id{device="rxe0",port="1"} 4`,
 		`node_infiniband_info{board_id="gorxe",device="rxe0",firmware_version="",hca_type="gorxe"} 1`,
+		`node_infiniband_np_cnp_packets_sent_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_np_ecn_marked_roce_packets_received_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_rp_cnp_packets_handled_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_rp_cnp_ignored_packets_received_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_roce_slow_restart_cnps_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 0`,
+		`gorxe_congestion_control_info{algorithm="dcqcn",device="rxe1"} 1`,
 		`gorxe_build_info{version="1.2.3"} 1`,
 		`gorxe_up{device="rxe0"} 1`,
 		`gorxe_queue_pairs{device="rxe1"} 1`,
@@ -73,6 +81,22 @@ func TestValues(t *testing.T) {
 	}
 	require.Regexp(t, `gorxe_window_wait_seconds_total\{device="rxe0"\} \S+\n`, text)
 	require.Contains(t, text, "go_goroutines ")
+}
+
+// Marks, notifications and slow restarts are counted by the names that node_exporter
+// gives mlx5's.
+func TestCongestion(t *testing.T) {
+	text := scrape(t, busy(t, "tx ce 100%; tx drop every=3 limit=1"))
+	for _, want := range []string{
+		`node_infiniband_np_ecn_marked_roce_packets_received_total{device="rxe1",port="1"} [1-9]`,
+		`node_infiniband_np_cnp_packets_sent_total{device="rxe1",port="1"} [1-9]`,
+		`node_infiniband_rp_cnp_packets_handled_total{device="rxe0",port="1"} [1-9]`,
+		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} [1-9]`,
+		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 1`,
+		`gorxe_np_cnp_delay_seconds_total{device="rxe1"} \S`,
+	} {
+		require.Regexp(t, "(?m)^"+want, text)
+	}
 }
 
 // A device that has ended is down, and nothing else is told of it.

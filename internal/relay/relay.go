@@ -14,6 +14,10 @@ type Config struct {
 	Rules  fault.Rules // tx is from A to B, rx from B to A
 	Seed   uint64      // of rules and marks
 
+	// Realtime has the relay run before other programs: packets leave on time also
+	// where those have all processors. It needs CAP_SYS_NICE.
+	Realtime bool
+
 	Every   time.Duration // between reports; 0: only the last
 	Report  func(*Report) // called by one goroutine at a time
 	Log     func(line string)

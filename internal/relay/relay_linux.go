@@ -119,7 +119,14 @@ func (r *Relay) Close() {
 func (r *Relay) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	sys.PreciseSleep()
+	defer sys.PreciseSleep()()
+	if r.cfg.Realtime {
+		restore, err := sys.Realtime()
+		if err != nil {
+			return fmt.Errorf("real time: %w; it needs CAP_SYS_NICE", err)
+		}
+		defer restore()
+	}
 	defer context.AfterFunc(ctx, r.poller.Wake)()
 
 	told := make(chan struct{})

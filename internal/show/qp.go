@@ -16,7 +16,7 @@ import (
 // WriteQPs lists the queue pairs of some devices, whose names go with the lists.
 func WriteQPs(w io.Writer, devs []string, lists [][]admin.QP) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "DEVICE\tQPN\tTYPE\tSTATE\tPEER\tPEER QPN\tOWNER\tDEPTH (SEND/RECV)\tUNDER WAY\tIN FLIGHT")
+	fmt.Fprintln(t, "DEVICE\tQPN\tTYPE\tSTATE\tPEER\tPEER QPN\tOWNER\tDEPTH (SEND/RECV)\tUNDER WAY\tIN FLIGHT\tRATE")
 	n := 0
 	for i, l := range lists {
 		for j := range l {
@@ -30,7 +30,7 @@ func WriteQPs(w io.Writer, devs []string, lists [][]admin.QP) error {
 			if q.Peer.IsValid() {
 				peer, dest = q.Peer.String(), fmt.Sprintf("%#06x", q.DestQPN)
 			}
-			fmt.Fprintf(t, "%s\t%#06x\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\n", devs[i], q.QPN, q.Type, q.State, peer, dest, owner(q), q.SendDepth, recv, q.Requests, q.InFlight)
+			fmt.Fprintf(t, "%s\t%#06x\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\t%s\n", devs[i], q.QPN, q.Type, q.State, peer, dest, owner(q), q.SendDepth, recv, q.Requests, q.InFlight, bitRate(q.Rate))
 		}
 	}
 	if n == 0 {
@@ -83,6 +83,10 @@ func WriteQP(w io.Writer, dev string, q *admin.QPDetail, now time.Time) error {
 	if q.Type == "RC" {
 		reliable(line, q)
 	}
+	rates(line, q)
+	if q.Stall != "none" {
+		line("waits for", "%s", stall(q.Stall))
+	}
 	if q.Ended != nil {
 		line("ended", "%s: %s", q.Ended.Name, q.Ended.Text)
 	}
@@ -104,9 +108,6 @@ func reliable(line func(name, format string, args ...any), q *admin.QPDetail) {
 		credits = fmt.Sprintf("%d", q.Credits)
 	}
 	line("credits", "%s", credits)
-	if q.Stall != "none" {
-		line("waits for", "%s", stall(q.Stall))
-	}
 	rnr := fmt.Sprintf("%d of %d", q.RNRRetriesLeft, q.RNRRetry)
 	if q.RNRRetry == 7 {
 		rnr = "for ever"
@@ -126,6 +127,32 @@ func reliable(line func(name, format string, args ...any), q *admin.QPDetail) {
 		rtt = short(q.RTTNanos) + ", the longest of late"
 	}
 	line("round trip", "%s", rtt)
+}
+
+// rates writes what bounds the rate of what is sent.
+func rates(line func(name, format string, args ...any), q *admin.QPDetail) {
+	limit := "none of its own"
+	if q.RateLimit != 0 {
+		limit = bitRate(q.RateLimit) + " of its own"
+	}
+	line("rate", "%s, limit %s", cmp.Or(strings.TrimPrefix(bitRate(q.Rate), "-"), "as fast as it can"), limit)
+	if q.Algorithm == "" {
+		return
+	}
+	s := q.Algorithm
+	switch {
+	case q.CCRate != 0:
+		s += ", rate " + bitRate(q.CCRate)
+	default:
+		s += ", no limit"
+	}
+	if q.TargetRate != 0 {
+		s += ", target " + bitRate(q.TargetRate)
+	}
+	if q.Algorithm == "dcqcn" {
+		s += fmt.Sprintf(", alpha %.4f", q.Alpha)
+	}
+	line("congestion control", "%s", s)
 }
 
 func depth(q *admin.QPDetail) string {
@@ -151,6 +178,8 @@ func stall(s string) string {
 		return "the peer to post a receive request (credits)"
 	case "rnr":
 		return "the time that an RNR NAK asked for"
+	case "pacing":
+		return "its rate to be kept (pacing)"
 	}
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -31,12 +33,30 @@ type Stat struct {
 // The groups of counters, by kind, in the order to show them.
 var groups = []struct{ kind, title string }{
 	{"port", "port"},
+	{congestion, "congestion"},
 	{"queue pair", "all queue pairs"},
 	{"drop", "packets dropped, by reason"},
 	{"failure", "failures, by reason"},
 	{"retry", "sent again, by reason"},
 	{"note", "of note"},
 	{"device", "device"},
+}
+
+// congestion is the kind of those that tell of congestion, whatever else they are of.
+const congestion = "congestion"
+
+// kind is the group that a counter is shown in.
+func (s *Stat) kind(name string) string {
+	if IsCongestion(name) {
+		return congestion
+	}
+	return s.Counters.About[name].Kind
+}
+
+// IsCongestion reports whether a counter tells of congestion: marks, notifications,
+// and the time that rates took.
+func IsCongestion(name string) bool {
+	return strings.HasPrefix(name, "np_") || strings.HasPrefix(name, "rp_") || strings.HasPrefix(name, "roce_slow_restart") || name == "pacing_wait"
 }
 
 // WriteText writes the counters of a port, and its queue pairs.
@@ -59,7 +79,7 @@ func (s *Stat) WriteText(w io.Writer) error {
 func (s *Stat) group(out io.Writer, kind, title string) {
 	var names []string
 	for name, v := range s.Counters.Values {
-		if s.Counters.About[name].Kind == kind && (v > 0 || s.All || kind == "port") {
+		if s.kind(name) == kind && (v > 0 || s.All || kind == "port") {
 			names = append(names, name)
 		}
 	}
@@ -156,6 +176,21 @@ func short(ns int64) string {
 		}
 	}
 	return d.String()
+}
+
+// bitRate shows bits a second, "-" for no bound.
+func bitRate(bps int64) string {
+	if bps == 0 {
+		return "-"
+	}
+	v, unit := float64(bps), "b/s"
+	for _, u := range []string{"kb/s", "Mb/s", "Gb/s"} {
+		if v < 1000 {
+			break
+		}
+		v, unit = v/1000, u
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
 }
 
 func plural(n int, one string) string {

@@ -228,5 +228,22 @@ func (b *FrameTx) Send(fd, first int) (int, syscall.Errno) {
 }
 
 // PreciseSleep has waits of the calling thread end on the nanosecond, and not when
-// the kernel can wake several threads at once, 50 us later. prctl(2), PR_SET_TIMERSLACK.
-func PreciseSleep() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
+// the kernel can wake several threads at once, 50 us later, until restore.
+// prctl(2), PR_SET_TIMERSLACK.
+func PreciseSleep() (restore func()) {
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	return func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }
+}
+
+// Realtime has the calling thread run as soon as it can, before all that are not of
+// real time, until restore. sched(7), SCHED_FIFO; it needs CAP_SYS_NICE.
+func Realtime() (restore func(), err error) {
+	self := func(policy, priority uint32) error {
+		a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+		return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, &a, 0))
+	}
+	if err := self(unix.SCHED_FIFO, 1); err != nil {
+		return nil, err
+	}
+	return func() { _ = self(unix.SCHED_NORMAL, 0) }, nil
+}

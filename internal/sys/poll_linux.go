@@ -66,6 +66,10 @@ func (p *Poller) Set(fds []int) {
 	p.Wake()
 }
 
+// precise is what a wait has to be shorter than to end in time: the next packet of a
+// rate that is to be kept, say.
+const precise = 10 * time.Millisecond
+
 // Wait blocks until a descriptor is readable, out is writable (unless it is
 // negative), Wake is called, or d has passed; d < 0 means for ever. It may return
 // early, and does after longestWait. It returns
@@ -82,6 +86,9 @@ func (p *Poller) Wait(d time.Duration, out int) (ready uint64, err error) {
 		p.watch(*p.next.Swap(nil))
 	}
 	p.fds[1].Fd = int32(out)
+	if d > 0 && d < precise {
+		PreciseSleep() // of this thread; Go may have another one tomorrow
+	}
 	n, err := unix.Ppoll(p.fds, bounded(d), nil)
 	switch {
 	case err == unix.EINTR:

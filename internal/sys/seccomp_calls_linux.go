@@ -34,10 +34,10 @@ func NICCalls(raw bool) *Policy {
 	check(unix.SYS_CLONE, 0, unix.CLONE_THREAD, unix.CLONE_THREAD) // threads, no processes
 	check(unix.SYS_MMAP, 2, unix.PROT_EXEC, 0)
 	check(unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0)
-	check(unix.SYS_TGKILL, 0, all, uint32(os.Getpid()))       // preemption
-	check(unix.SYS_PRCTL, 0, all, unix.PR_SET_VMA)            // the runtime names its memory
-	check(unix.SYS_IOCTL, 1, 0xff00, unix.SIOCETHTOOL&^0xff)  // of interfaces
-	check(unix.SYS_PRLIMIT64, 0, all, 0, uint32(os.Getpid())) // its own
+	check(unix.SYS_TGKILL, 0, all, uint32(os.Getpid()))                    // preemption
+	check(unix.SYS_PRCTL, 0, all, unix.PR_SET_VMA, unix.PR_SET_TIMERSLACK) // the runtime names its memory; waits that end in time
+	check(unix.SYS_IOCTL, 1, 0xff00, unix.SIOCETHTOOL&^0xff)               // of interfaces
+	check(unix.SYS_PRLIMIT64, 0, all, 0, uint32(os.Getpid()))              // its own
 	return p
 }
 

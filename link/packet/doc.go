@@ -30,6 +30,9 @@
 // millisecond is over.) Where the kernel refuses the rings, frames are received by
 // recvmmsg.
 //
+// A run has one IP header, whose traffic class, and with it the congestion mark, is
+// right for each of its packets: see package udp.
+//
 // The stack must not answer for a port that nobody seems to have, so a UDP
 // socket holds port 4791 of each local address, and with it excludes every
 // other owner. It drops what it gets before it is copied; UDP_GRO is set on it

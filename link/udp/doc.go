@@ -24,6 +24,12 @@
 // a second owner of the port is refused (EADDRINUSE, and an error that says
 // who has it).
 //
+// A merged run has one traffic class, and with it one congestion mark, for all its
+// packets, and it is right for each: the kernel merges packets of equal class only
+// (inet_gro_receive, ipv6_gro_receive). What a queue marks that passes a
+// super-packet whole is marked whole, with or without a merge: INET_ECN_set_ce sets
+// the one header that all segments get. TestMarks and TestQueued show it.
+//
 // A group is joined by a socket of its own, bound to (group, 4791) and to the
 // interface of the link's addresses, so that what other interfaces receive for
 // the group stays away; SO_REUSEADDR lets any number of processes do the same.

@@ -23,15 +23,18 @@
 // interface's MAC address, untagged or with a tag for VLAN 0. It goes into the
 // driver (native mode), or, where the driver cannot have it, behind it (generic
 // mode). There, a run that a sender on this machine left uncut comes in one piece;
-// the link finds its segments by their ICRC. All else passes on to the stack. A driver that takes tags out of the
-// frame hides them from the program; addresses tell a VLAN's packets apart then.
+// the link finds its segments by their ICRC. All else passes on to the stack. A
+// driver that takes tags out of the frame hides them from the program; addresses tell a VLAN's packets apart then.
 // The program is attached by a bpf_link: it is gone with the process, however
 // that ends. There can be one on an interface, so one device, and none beside
 // another tool's.
 //
 // A UDP socket holds port 4791 of each address, drops everything, and so
-// excludes every other owner. It does not ask for merged datagrams: generic mode
-// comes after GRO, and would see them without their segment size.
+// excludes every other owner. It does not ask for merged datagrams, which nobody
+// would make: with a program behind the driver the kernel does no GRO on its
+// interface (netif_elide_gro). What another interface has merged, such as a
+// bridge's port on the way to a veth, comes in one piece, as a sender's runs do.
+// Either way its packets had one traffic class, and so the same congestion mark.
 //
 // # Sending
 //

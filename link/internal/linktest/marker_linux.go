@@ -13,7 +13,7 @@ import (
 	"github.com/gorxe/gorxe/internal/testbed"
 )
 
-// marker marks about a quarter of what arrives by an interface, before it is
+// marker marks every fourth packet that arrives by an interface, before it is
 // forwarded, by the same function of the kernel as the queueing disciplines do
 // (INET_ECN_set_ce), and returns what counts how many. It skips the test where the
 // kernel or the privileges do not allow it.
@@ -27,15 +27,23 @@ func marker(t testing.TB, h *testbed.Host, dev string) (marks func() int) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2}) // marked, seen
 	refused("make a BPF map", err)
 	t.Cleanup(func() { count.Close() })
 	const next = -1
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.FnGetPrandomU32.Call(),
-		asm.And.Imm(asm.R0, 3),
-		asm.JNE.Imm(asm.R0, 0, "next"),
+		asm.StoreImm(asm.RFP, -4, 1, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.LoadMapPtr(asm.R1, count.FD()),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "next"),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
+		asm.And.Imm(asm.R1, 3),
+		asm.JNE.Imm(asm.R1, 0, "next"),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.FnSkbEcnSetCe.Call(),
 		asm.JNE.Imm(asm.R0, 1, "next"), // it is no ECT

@@ -42,8 +42,8 @@ var queues = []queue{
 	{"codel cut", "codel", cutLine, codelArgs, "ce_mark", true},
 	{"fq_codel whole", "fq_codel", wholeLine, codelArgs, "ce_mark", false},
 	{"fq_codel cut", "fq_codel", cutLine, codelArgs, "ce_mark", true},
-	{"netem whole", "netem", wholeLine, []string{"loss", "30%", "ecn"}, "drops", false},
-	{"netem cut", "netem", cutLine, []string{"loss", "30%", "ecn"}, "drops", true},
+	{"netem whole", "netem", wholeLine, []string{"loss", "50%", "ecn"}, "drops", false},
+	{"netem cut", "netem", cutLine, []string{"loss", "50%", "ecn"}, "drops", true},
 	{"cake cut", "cake", nil, strings.Fields("bandwidth 50mbit besteffort rtt 1ms"), "ecn_mark", true},
 	{"cake whole", "cake", nil, strings.Fields("bandwidth 50mbit besteffort rtt 1ms no-split-gso"), "ecn_mark", false},
 }
