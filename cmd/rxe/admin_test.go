@@ -150,13 +150,14 @@ func TestQP(t *testing.T) {
 	d := newDaemon(t, "tx drop 100%")
 	out := d.good("qp")
 	require.Regexp(t, `(?m)^DEVICE +QPN +TYPE +STATE +PEER`, out)
-	require.Regexp(t, fmt.Sprintf(`(?m)^rxe0 +%#06x +RC +RTS +192\.0\.2\.2 +%#06x +rxed +\d+/\d+ +0 +0$`, d.qa.QPN(), d.qb.QPN()), out)
+	require.Regexp(t, fmt.Sprintf(`(?m)^rxe0 +%#06x +RC +RTS +192\.0\.2\.2 +%#06x +rxed +\d+/\d+ +0 +0 +-$`, d.qa.QPN(), d.qb.QPN()), out)
 	n := fmt.Sprintf("%#06x", d.qa.QPN())
 	out = d.good("qp", n)
 	for _, want := range []string{
 		"type, state: +RC, RTS", "owner: +rxed", `connected: +192\.0\.2\.1 to 192\.0\.2\.2, queue pair 0x`, "path MTU: +1024",
 		`PSN to send: +\d+ next, \d+ oldest unacknowledged`, `PSN expected: +\d+`, `window: +0 of \d+ packets in flight`, "credits: +do not bind",
 		"retries left: +1 of 1; after RNR", `timeout: +67\.11ms \(14\), timer not running`, "round trip: +not measured",
+		"rate: +as fast as it can, limit none of its own", `congestion control: +dcqcn, no limit, alpha 0\.0000`,
 	} {
 		require.Regexp(t, `(?m)^  `+want, out)
 	}
@@ -176,6 +177,106 @@ func TestQP(t *testing.T) {
 	require.Len(t, strings.Split(strings.TrimSpace(d.good("qp", "--json")), "\n"), 2)
 	require.Contains(t, d.bad("qp", "0x1"), "no queue pair has number 0x000001")
 	require.Contains(t, d.bad("qp", "16777216"), "it takes a number")
+}
+
+// TestCC: parameters are shown with what they may be, and changed while queue pairs
+// are there, all or none.
+func TestCC(t *testing.T) {
+	d := newDaemon(t, "")
+	out := d.good("cc", "show", "-d", "rxe0")
+	for _, want := range []string{
+		`^rxe0: dcqcn$`, `^PARAMETER +VALUE +DEFAULT +RANGE +UNIT +WHAT IT IS$`, `^rp_ai_rate +5 +5 +1\.\.1600000 +Mb/s +that the target rate`,
+		`^np_cnp_pacing +qp +qp +qp\|destination\|port +- +what a pacing key is$`, `^rp_enable +1 +1 +0\.\.1 +- +CNPs slow a queue pair down$`,
+		`^1 queue pair, none has a rate to keep now$`, `^  np_cnp_sent +0$`, `^  rp_cnp_handled +0$`, `^  roce_slow_restart_trans +0$`,
+	} {
+		require.Regexp(t, "(?m)"+want, out)
+	}
+	require.NotContains(t, out, "on average")
+	require.Contains(t, d.good("cc", "show"), "\nrxe1: dcqcn\n")
+
+	require.Equal(t, "rxe0 rp_ai_rate: 5 -> 10 Mb/s\nrxe0 rp_min_rate: 1 -> 3 Mb/s\n", d.good("cc", "set", "-d", "rxe0", "rp_ai_rate=10", "rp_min_rate=3"))
+	require.Equal(t, "rxe0: nothing differs from what it was\n", d.good("cc", "set", "-d", "rxe0", "rp_ai_rate=10"))
+	for _, bad := range []struct{ args, want string }{
+		{"rp_min_rate=0", `rp_min_rate of "0": it takes 1 to 1600000 Mb/s`},
+		{"rp_dce_tcp_g=1024", `rp_dce_tcp_g of "1024": it takes 1 to 1023 1/1024`},
+		{"rp_time_reset=0", `rp_time_reset of "0": it takes 1 to 10000000 us`},
+		{"rp_max_rate=2", "rp_min_rate of 3 Mb/s is above rp_max_rate of 2 Mb/s"},
+		{"rp_ai_rat=2", `no parameter "rp_ai_rat": there are profile, algorithm`},
+		{"profile=cx9", `profile "cx9": there are mlx5`},
+		{"rp_ai_rate", `rp_ai_rate`},
+		{"rp_gd=1 rp_gd", `"rp_gd": it takes name=value, such as rp_ai_rate=10`},
+		{"rp_gd=1 rp_gd=2", "rp_gd is there twice"},
+		{"", "what shall be set?"},
+	} {
+		args := []string{"cc", "set", "-d", "rxe0"}
+		if bad.args != "" {
+			args = append(append(args, "swift_ai=7"), strings.Fields(bad.args)...)
+		}
+		require.Contains(t, d.bad(args...), bad.want, bad.args)
+		require.Equal(t, 10, d.a.NIC.CC().RPAIRate)
+		require.Equal(t, 100, d.a.NIC.CC().SwiftAI)
+	}
+	require.Contains(t, d.bad("cc", "set", "rp_gd=1"), "which device? choose one with -d: rxe0, rxe1")
+	require.Contains(t, d.good("cc", "set", "-d", "rxe1", "none"), "rxe1 algorithm: dcqcn -> none")
+	require.Contains(t, d.good("cc", "set", "-d", "rxe1", "rp_ai_rate=9", "profile=paper"), "rxe1 rp_ai_rate: 5 -> 9 Mb/s\n", "whatever comes first, the profile does")
+
+	require.NoError(t, d.qa.SetRateLimit(2500))
+	require.Contains(t, d.good("cc", "show", "-d", "rxe0"), "\n1 queue pair, 1 with a rate to keep now: 2.5 Mb/s to 2.5 Mb/s\n")
+	require.Regexp(t, `(?m) 0 +2\.5 Mb/s$`, d.good("qp", "-d", "rxe0"))
+	n := fmt.Sprintf("%#06x", d.qa.QPN())
+	require.Regexp(t, `(?m)^  rate: +2\.5 Mb/s, limit 2\.5 Mb/s of its own$`, d.good("qp", n))
+	var v struct {
+		admin.CC
+		Counters map[string]uint64
+		Paced    int
+		Slowest  int64
+	}
+	require.NoError(t, json.Unmarshal([]byte(d.good("cc", "show", "-d", "rxe0", "--json")), &v))
+	require.Equal(t, "10", v.Get("rp_ai_rate"))
+	require.EqualValues(t, 2_500_000, v.Slowest)
+	require.Equal(t, 1, v.Paced)
+	require.Contains(t, v.Counters, "np_cnp_sent")
+
+	out = d.good("cc", "profiles")
+	require.Regexp(t, `(?m)^PARAMETER +MLX5 +PAPER +NS3`, out)
+	require.Regexp(t, `(?m)^rp_time_reset +300 +55 +1500 `, out)
+	require.NotContains(t, out, "swift_ai")
+	require.Contains(t, d.good("cc", "profiles", "--all"), "swift_ai")
+	require.Contains(t, d.bad("cc"), "rxe cc show")
+}
+
+// TestCCCounters: what came of congestion is a group of its own, and the queue pair
+// says what its rate is.
+func TestCCCounters(t *testing.T) {
+	d := newDaemon(t, "tx ce 100%")
+	slow := d.a.NIC.CC()
+	slow.RPTimeReset, slow.RPByteReset = 10_000_000, 0 // it has not recovered before it is looked at
+	require.NoError(t, d.a.NIC.SetCC(slow))
+	wc := inspecttest.Write(t, d.a, d.b, d.qa, 4000)
+	require.NoError(t, wc.Err())
+	require.Regexp(t, `(?m)^  congestion\n    rp_cnp_handled +[1-9]\d* packets$`, d.good("stat", "-d", "rxe0"))
+	out := d.good("stat", "-d", "rxe1")
+	require.Regexp(t, `(?m)^  congestion\n    np_cnp_delay +\d+ ns\n    np_cnp_sent +[1-9]\d* packets\n    np_ecn_marked_roce_packets +4 packets$`, out)
+	require.Regexp(t, `(?m)^  a CNP was sent \S+ after its mark was seen, on average$`, d.good("cc", "show", "-d", "rxe1"))
+	out = d.good("qp", fmt.Sprintf("%#06x", d.qa.QPN()))
+	require.Regexp(t, `(?m)^  rate: +\S+ [MG]b/s, limit none of its own$`, out)
+	require.Regexp(t, `(?m)^  congestion control: +dcqcn, rate \S+ [MG]b/s, target \S+ [MG]b/s, alpha \d\.\d{4}$`, out)
+	var q admin.QPDetail
+	require.NoError(t, json.Unmarshal([]byte(d.good("qp", fmt.Sprintf("%#06x", d.qa.QPN()), "--json")), &q))
+	require.True(t, q.Limited)
+	require.NotZero(t, q.TargetRate)
+	require.Equal(t, "dcqcn", q.Algorithm)
+}
+
+// TestPacingShown: a queue pair that waits for its rate says so.
+func TestPacingShown(t *testing.T) {
+	d := newDaemon(t, "")
+	require.NoError(t, d.qa.SetRateLimit(1)) // 1 kb/s: a packet in 8 s
+	_, err := d.qa.PostSend([]verbs.SendWR{{Opcode: verbs.WRWrite, SGL: []verbs.SGE{d.a.MR.SGE(0, 8192)}, RemoteAddr: d.b.MR.Addr(), RKey: d.b.MR.RKey()}})
+	require.NoError(t, err)
+	n := fmt.Sprintf("%#06x", d.qa.QPN())
+	require.Regexp(t, `(?m)^  waits for: +its rate to be kept \(pacing\)$`, d.good("qp", n))
+	require.Regexp(t, `(?m)^    pacing_wait +[1-9]\d* ns$`, d.good("stat", "-d", "rxe0"))
 }
 
 func TestCapture(t *testing.T) {
@@ -219,7 +320,7 @@ func TestCapture(t *testing.T) {
 
 func TestNoDaemonRuns(t *testing.T) {
 	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "none.sock")}
-	for _, args := range [][]string{{"stat"}, {"qp"}, {"qp", "5"}, {"capture", "-w", "-"}} {
+	for _, args := range [][]string{{"stat"}, {"qp"}, {"qp", "5"}, {"cc", "show"}, {"cc", "set", "rp_gd=1"}, {"capture", "-w", "-"}} {
 		require.Contains(t, d.bad(args...), "rxe: no rxed listens at "+d.socket+" (no such file or directory): start one with 'rxed -d INTERFACE'", args)
 	}
 	require.Contains(t, d.bad("stat", "--admin", "/x/y"), "no rxed listens at /x/y")
