@@ -76,6 +76,7 @@ type perfFlags struct {
 	rdmaCM    bool
 	commCM    bool
 	tos       int
+	rate      rateFlags
 	freq      bool
 	transport transportFlag
 }
@@ -149,6 +150,9 @@ func (p *perfFlags) add(f *pflag.FlagSet, k oob.Kind) {
 	f.VarP(qpTimeout{&c.QPTimeout}, "qp-timeout", "u", "timeout of a queue pair, a code: 4.096 us * 2^code (UD is -c UD)")
 	f.IntVarP(&c.SL, "sl", "S", 0, "service level (it has no meaning on an untagged interface)")
 	f.IntVar(&c.TClass, "tclass", 0, "traffic class of the packets, DSCP and ECN")
+	f.Float64Var(&p.rate.limit, "rate_limit", 0, "bound the rate of each queue pair, in IP packets with their headers; --rate_units is the unit. Of READ the server's bounds the data")
+	f.StringVar(&p.rate.units, "rate_units", "g", "unit of --rate_limit: M (MiB/s) or g (Gb/s)")
+	f.StringVar(&p.rate.kind, "rate_limit_type", "HW", "who keeps it: HW or PP, the device, to any rate")
 	f.IntVar(&c.RetryCount, "retry_count", c.RetryCount, "how often a queue pair sends again without an answer")
 	f.BoolVar(&c.SRQ, "use-srq", false, "one shared receive queue for all queue pairs")
 	f.BoolVar(&c.WriteImm, "write_with_imm", false, "WRITE with immediate data (perftest 6.17 or newer)")
@@ -173,7 +177,7 @@ func (p *perfFlags) add(f *pflag.FlagSet, k oob.Kind) {
 func hiddenFlags(k oob.Kind) []string {
 	hidden := []string{"rdma_cm", "comm_rdma_cm", "tos", "CPU-freq"}
 	if k.Latency() {
-		hidden = append(hidden, "qp", "post_list", "tx-depth", "cq-mod", "bidirectional", "noPeak", "report_gbits", "report-both", "run_infinitely")
+		hidden = append(hidden, "qp", "post_list", "tx-depth", "cq-mod", "bidirectional", "noPeak", "report_gbits", "report-both", "run_infinitely", "rate_limit", "rate_units", "rate_limit_type")
 	} else {
 		hidden = append(hidden, "report-histogram", "report-unsorted")
 	}
@@ -214,12 +218,41 @@ func (p *perfFlags) settle(cmd *cobra.Command) error {
 	default:
 		return fmt.Errorf("-A %s: there are FETCH_AND_ADD and CMP_AND_SWAP", p.atomic)
 	}
+	var err error
+	if p.cfg.RateLimit, err = p.rate.kbps(cmd.Flags().Changed("rate_limit"), cmd.Flags().Changed("rate_limit_type")); err != nil {
+		return err
+	}
 	p.cfg.Fit = !cmd.Flags().Changed("size")
 	p.cfg.JSON = p.jsonFile
 	if p.json && p.jsonFile == "" {
 		p.cfg.JSON = "perftest_out.json" // perftest's
 	}
 	return nil
+}
+
+// rateFlags are perftest's rate limiter.
+type rateFlags struct {
+	limit       float64
+	units, kind string
+}
+
+// kbps is the limit of each queue pair, 0 without one. A kind without a limit is
+// perftest's for none.
+func (r *rateFlags) kbps(limited, typed bool) (uint32, error) {
+	switch r.kind {
+	case "HW", "PP":
+	case "SW":
+		return 0, errors.New("--rate_limit_type SW: perftest holds its own sends back, in bursts; this device spaces packets itself: leave it out, or give HW")
+	default:
+		return 0, fmt.Errorf("--rate_limit_type %s: there are HW and PP, which are the same here", r.kind)
+	}
+	switch {
+	case !limited && typed:
+		return 0, errors.New("--rate_limit_type: give the rate too: --rate_limit 0.5, in Gb/s, or with --rate_units M in MiB/s")
+	case !limited:
+		return 0, nil
+	}
+	return perf.RateKbps(r.limit, r.units)
 }
 
 // run opens the device first when the flags name it, so that a mistake does not

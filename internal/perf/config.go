@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
@@ -45,10 +46,11 @@ type Config struct {
 	WriteImm bool // --write_with_imm
 	CmpSwap  bool // -A CMP_AND_SWAP
 
-	QPTimeout  int // -u, 4.096 us * 2^this
-	RetryCount int // --retry_count
-	SL         int // -S
-	TClass     int // --tclass
+	QPTimeout  int    // -u, 4.096 us * 2^this
+	RetryCount int    // --retry_count
+	SL         int    // -S
+	TClass     int    // --tclass
+	RateLimit  uint32 // --rate_limit, kb/s of IP packets, of each queue pair; 0: none
 
 	NoPeak     bool   // -N
 	Gbits      bool   // --report_gbits
@@ -339,6 +341,8 @@ func (c *Config) checkRest() error {
 		return fmt.Errorf("--retry_count %d: 0 to 7", c.RetryCount)
 	case c.SL < 0 || c.SL > 7:
 		return fmt.Errorf("-S %d: a service level is 0 to 7 on Ethernet, where it is the priority of a VLAN tag", c.SL)
+	case c.RateLimit != 0 && c.Kind.Latency():
+		return fmt.Errorf("--rate_limit: it is an option of the bandwidth tools, this is %s", c.Kind)
 	case c.TClass < 0 || c.TClass > 255:
 		return fmt.Errorf("--tclass %d: an octet, 0 to 255 (DSCP and ECN)", c.TClass)
 	case c.Events && writes(c.Kind) && !c.WriteImm:
@@ -351,6 +355,26 @@ func (c *Config) checkRest() error {
 		c.NoPeak = true
 	}
 	return nil
+}
+
+// RateKbps turns --rate_limit with its --rate_units into kb/s, as perftest 6 does: M
+// is MiB/s, g Gb/s. Its third unit, p for packets a second, no NIC can do.
+func RateKbps(limit float64, units string) (uint32, error) {
+	kbps := limit
+	switch units {
+	case "M":
+		kbps *= 8 << 20 / 1e3
+	case "g":
+		kbps *= 1e6
+	case "p":
+		return 0, errors.New("--rate_units p: a NIC, this one too, keeps octets a second, not packets; give M (MiB/s) or g (Gb/s)")
+	default:
+		return 0, fmt.Errorf("--rate_units %s: there are M (MiB/s) and g (Gb/s)", units)
+	}
+	if !(kbps >= 1 && kbps <= math.MaxUint32) {
+		return 0, fmt.Errorf("--rate_limit %v: it takes a rate from 1 kb/s to 4294 Gb/s; --rate_units M or g is its unit", limit)
+	}
+	return uint32(math.Round(kbps)), nil
 }
 
 // ParseTransport reads -c.

@@ -239,6 +239,7 @@ func (r *run) measure() error {
 	}
 	r.out.End()
 	r.sayLost()
+	r.sayCongestion()
 	return errors.Join(r.allLost(), r.writeJSON())
 }
 
@@ -258,6 +259,7 @@ func (r *run) passive() error {
 		r.out.BW(r.heard(b), nil)
 	}
 	r.out.End()
+	r.sayCongestion()
 	return r.writeJSON()
 }
 
@@ -399,6 +401,25 @@ func (r *run) sayLost() {
 		s += "; dropped here: " + strings.Join(dropped, "; ")
 	}
 	r.out.Say(s)
+}
+
+// sayCongestion tells of the marks and notifications that its queue pairs had, if
+// they had any.
+func (r *run) sayCongestion() {
+	var came, sent, heeded, cuts uint64
+	for i := range r.flows {
+		s, err := r.flows[i].qp.Stats()
+		if err != nil {
+			return
+		}
+		came += s["np_ecn_marked_roce_packets"]
+		sent += s["np_cnp_sent"]
+		heeded += s["rp_cnp_handled"]
+		cuts += s["roce_slow_restart"]
+	}
+	if came+sent+heeded+cuts > 0 {
+		r.out.Say(fmt.Sprintf("congestion: %d packets came marked, %d CNPs were sent, %d heeded; %d losses cut the rate", came, sent, heeded, cuts))
+	}
 }
 
 // allLost is the error of a test that nothing arrived of: its way is blocked, or

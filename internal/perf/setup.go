@@ -251,6 +251,11 @@ func (r *run) up(f *flow, local verbs.Endpoint) (err error) {
 		if err := f.qp.Activate(verbs.DatagramOptions{QKey: qkey, PSN: local.PSN}); err != nil {
 			return err
 		}
+		if c.RateLimit != 0 {
+			if err := f.qp.SetRateLimit(c.RateLimit); err != nil {
+				return err
+			}
+		}
 		f.ah, err = r.pd.CreateAH(verbs.AV{DGID: f.dest.GID, SGIDIndex: r.gid.Index, TrafficClass: uint8(c.TClass), SL: uint8(c.SL)})
 		return err
 	}
@@ -258,7 +263,7 @@ func (r *run) up(f *flow, local verbs.Endpoint) (err error) {
 		PathMTU: verbs.MTU(r.peer.MTU), Access: r.access(),
 		MaxRdAtomic: min(f.dest.OutReads, verbs.MaxRdAtomic), MaxDestRdAtomic: c.OutReads,
 		MinRNRTimer: 12, Timeout: uint8(c.QPTimeout), RetryCnt: uint8(c.RetryCount), RNRRetry: 7,
-		TrafficClass: uint8(c.TClass), SL: uint8(c.SL),
+		TrafficClass: uint8(c.TClass), SL: uint8(c.SL), RateLimit: c.RateLimit,
 	}
 	return f.qp.Connect(local, verbs.Endpoint{QPN: f.dest.QPN, PSN: f.dest.PSN, GID: f.dest.GID}, o.Literal())
 }
