@@ -78,12 +78,13 @@ sim: ## simulated workloads of RC, UC and UD over SEEDS seeds of each network (S
 	cd sim && ../out/sim.test -test.timeout 60m -runs $(or $(SEEDS),40) -least $(or $(LEAST),0) $(SIM)
 
 .PHONY: soak
-soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case, chaos
+soak: ## what takes longer than CI may: 400 seeds of each simulated network, a minute for each fuzz target, every interop case, chaos, contention
 	$(MAKE) sim SEEDS=400 LEAST=1000
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) interop
 	$(MAKE) interop-daemon
 	$(MAKE) chaos CHAOS='-for 10m'
+	$(MAKE) contend
 
 .PHONY: interop
 interop: ## every case against the kernel's Soft-RoCE and perftest in two emulated guests; needs root; INTEROP='-run RE' for some
@@ -100,6 +101,10 @@ interop-daemon: ## every case of interop with our side attached to an rxed, as a
 .PHONY: chaos
 chaos: ## two rxed, 16 programs of which one is killed every second, every octet compared, nothing left; needs root; CHAOS='-for 10m -seed N'
 	$(GO) run ./internal/chaos $(CHAOS)
+
+.PHONY: contend
+contend: ## congestion control on the wire: queue pairs that contend for a bottleneck of 500 Mb/s (rxe relay) between namespaces: shares, use, losses; needs root; CONTEND='-flows 4 -v'
+	$(GO) run ./internal/contend $(CONTEND)
 
 .PHONY: fmt
 fmt: ## whether gofumpt would change anything
