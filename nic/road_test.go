@@ -33,9 +33,8 @@ type road struct {
 
 	// look is shown each packet that leaves. It may change its TOS, and says
 	// whether it arrives.
-	look func(*passing) bool
-	// lost makes all packets to an address arrive at its first shard.
-	astray bool
+	look   func(*passing) bool
+	astray bool // all packets arrive at a NIC's first shard
 }
 
 // passing is a packet as it leaves.
@@ -118,7 +117,9 @@ func (e *roadEnd) Send(bs []*wire.Burst) (n int, err error) {
 				at: r.now, from: e, burst: r.bursts, id: uint16(i), flow: b.Flow, tos: b.Flow.TOS, ip: b.Segs[i].Len + b.Flow.HeaderLen(),
 				octets: b.AppendSegment(nil, i),
 			}
-			require.Equal(r.t, trace.None, bth.Parse(p.octets, &p.pkt))
+			if why := bth.Parse(p.octets, &p.pkt); why != trace.None {
+				panic(why.String())
+			}
 			if r.look != nil && !r.look(&p) {
 				continue
 			}
@@ -193,7 +194,7 @@ func (r *road) run(until int64, done func() bool) {
 // pass lets time pass.
 func (r *road) pass(d time.Duration) { r.t.Helper(); r.run(r.now+int64(d), nil) }
 
-// rcPair connects two queue pairs of NICs on the road.
+// pair connects two queue pairs of NICs on the road.
 func (r *road) pair(a, b *node, typ verbs.QPType, o verbs.ConnectOptions) (qa, qb *verbs.QP) {
 	return r.join(a, b, a.queuePair(typ, 0), b.queuePair(typ, 0), o)
 }
