@@ -105,7 +105,12 @@ func (p *Report) plots() []plot {
 		return y
 	})
 	limitIn := pick(limit, rates...)
-	queue := ports(func(q *PortSeries) []float64 { return q.Queue })
+	queue := ports(func(q *PortSeries) []float64 {
+		if q.Host {
+			return nil
+		}
+		return q.Queue
+	})
 	queueIn := pick(queue, unit{"octets", 1}, unit{"kB", 1000}, unit{"MB", 1e6})
 	paused := ports(func(q *PortSeries) []float64 {
 		y := slices.Clone(q.Paused)
@@ -133,8 +138,8 @@ func (p *Report) plots() []plot {
 	}
 	return []plot{
 		{title: "Rate per flow", about: "payload that came in order", x: atX, y: "goodput, " + rateIn.name, curves: rate, none: "Nothing came."},
-		{title: "Limit per flow", about: "what congestion control allowed; a gap is no limit", x: atX, y: "rate, " + limitIn.name, curves: limit, none: "Nothing was limited."},
-		{title: "Queue depth", about: "the longest between two points, per port", x: atX, y: "queue, " + queueIn.name, curves: queue, peak: true, none: "No queue ever held two packets."},
+		{title: "Limit per flow", about: "what congestion control allowed; a gap is no limit, or nothing to send", x: atX, y: "rate, " + limitIn.name, curves: limit, none: "Nothing was limited."},
+		{title: "Queue depth", about: "the longest between two points, per port of a switch", x: atX, y: "queue, " + queueIn.name, curves: queue, peak: true, none: "No queue ever held two packets."},
 		{title: "Congestion notifications", about: "that reached the sender of the data, between two points", x: atX, y: "CNPs", curves: flows(func(f *FlowSeries) []float64 { return f.CNPs }), peak: true, none: "There were none."},
 		{title: "Pauses", about: "part of the time that a port was paused by its peer", x: atX, y: "paused, %", curves: paused, peak: true, none: "No port was ever paused."},
 		{title: "Drops", about: "by switches, between two points, per port that the packets would have left by", x: atX, y: "packets", curves: ports(func(q *PortSeries) []float64 { return q.Drops }), peak: true, none: "No packet was dropped."},

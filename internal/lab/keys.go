@@ -75,7 +75,7 @@ func choice[T any](name string, at func(*T) *string, of ...string) key[T] {
 	}}
 }
 
-func flag[T any](name string, to func(*T, bool)) key[T] {
+func onOff[T any](name string, to func(*T, bool)) key[T] {
 	return key[T]{name, func(t *T, v *unstable.Node) error {
 		if v.Kind != unstable.Bool {
 			return errors.New("true or false")
@@ -236,7 +236,7 @@ var scenarioKeys = []key[Scenario]{
 		}
 		return errors.New("256, 512, 1024, 2048 or 4096 octets of payload")
 	}},
-	flag("ipv6", func(s *Scenario, on bool) { s.IPv6 = on }),
+	onOff("ipv6", func(s *Scenario, on bool) { s.IPv6 = on }),
 	{"faults", func(s *Scenario, v *unstable.Node) error {
 		if _, err := fault.Parse(scalar(v)); v.Kind != unstable.String || err != nil {
 			return fmt.Errorf(`rules such as "tx drop 0.1%%": %w`, err)
@@ -272,7 +272,7 @@ var switchKeys = []key[reader]{
 		r.s.MarkAt = p
 		return nil
 	}},
-	flag("pfc", func(r *reader, on bool) { r.on = on }),
+	onOff("pfc", func(r *reader, on bool) { r.on = on }),
 	size("xoff", 0, 1<<30, func(r *reader) *int { return &r.pfc.XOFF }),
 	size("xon", 0, 1<<30, func(r *reader) *int { return &r.pfc.XON }),
 	fraction("alpha", "a factor", 0.001, 64, func(r *reader) *float64 { return &r.pfc.Alpha }),

@@ -86,8 +86,7 @@ type flowSample struct {
 	octets uint64 // in all, so far
 	cnps   uint64 // so far
 	marks  uint64
-	limit  int64 // bits a second that congestion control allows; 0 no limit
-	on     bool  // messages are under way, or were since the last sample
+	limit  int64 // bits a second that congestion control allows; 0 no limit, or nothing to send
 }
 
 type portSample struct {
@@ -103,12 +102,12 @@ func (r *run) tick() {
 	x := sample{at: now, flows: make([]flowSample, len(r.flows)), ports: make([]portSample, len(r.ports))}
 	for i, f := range r.flows {
 		y := flowSample{octets: f.octets, cnps: f.cnps, marks: f.marks}
-		y.on = now >= f.Start && (f.next > f.done || int64(now)-f.last < int64(r.s.Sample))
+		running := now >= f.Start && (f.next > f.done || int64(now)-f.last < int64(r.s.Sample))
 		node, q := f.from, f.qp
 		if f.Op == "read" {
 			node, q = f.to, f.peer
 		}
-		if d, err := node.node.NIC.QP(q.QPN()); err == nil && d.CC.Limited {
+		if d, err := node.node.NIC.QP(q.QPN()); err == nil && d.CC.Limited && running {
 			y.limit = d.CC.Rate
 		}
 		x.flows[i] = y

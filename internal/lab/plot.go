@@ -65,7 +65,7 @@ func (p *plot) write(b *strings.Builder) {
 		right = 1
 	}
 	xs, ys := ticks(right), ticks(top)
-	top = max(top, ys[len(ys)-1])
+	top = max(top*1.03, ys[len(ys)-1])
 	px := func(v float64) float64 { return plotLeft + v/right*plotInnerW }
 	py := func(v float64) float64 { return plotTop + plotInnerH - v/top*plotInnerH }
 	fmt.Fprintf(b, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", plotWidth, plotHeight, html.EscapeString(p.title))

@@ -97,7 +97,8 @@ type Series struct {
 }
 
 // FlowSeries is a flow at each point. All are of the time since the point before,
-// but Limit, which is what congestion control allowed then; 0 is no limit.
+// but Limit, which is what congestion control allowed then; 0 is no limit, or nothing
+// to send.
 type FlowSeries struct {
 	Name  string    `json:"name"`
 	Rate  []float64 `json:"rate_mbit"`
@@ -110,6 +111,7 @@ type FlowSeries struct {
 // counts and the part of the time that it was paused since.
 type PortSeries struct {
 	Name   string    `json:"name"`
+	Host   bool      `json:"host"` // it is a host's, whose queue is its NIC's own
 	Queue  []float64 `json:"queue_octets"`
 	Marks  []float64 `json:"marks"`
 	Drops  []float64 `json:"drops"`
@@ -225,7 +227,8 @@ func (r *run) flowSeries(i int) FlowSeries {
 }
 
 func (r *run) portSeries(i int) PortSeries {
-	p := PortSeries{Name: r.ports[i].String()}
+	node, _ := r.ports[i].Owner()
+	p := PortSeries{Name: r.ports[i].String(), Host: node != nil}
 	at := time.Duration(0)
 	for _, x := range r.samples {
 		y := x.ports[i]
