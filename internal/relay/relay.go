@@ -14,8 +14,8 @@ type Config struct {
 	Rules  fault.Rules // tx is from A to B, rx from B to A
 	Seed   uint64      // of rules and marks
 
-	// Realtime has the relay run before other programs: packets leave on time also
-	// where those have all processors. It needs CAP_SYS_NICE.
+	// Realtime has this process run before others: packets leave on time also where
+	// those have all processors. It needs CAP_SYS_NICE.
 	Realtime bool
 
 	Every   time.Duration // between reports; 0: only the last

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -114,18 +113,15 @@ func (r *Relay) Close() {
 	}
 }
 
-// Run forwards until ctx ends, which is no error, or an interface goes. It runs on the
-// calling thread.
+// Run forwards until ctx ends, which is no error, or an interface goes. It looks at
+// the network namespace of the calling thread.
 func (r *Relay) Run(ctx context.Context) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer sys.PreciseSleep()()
+	// Not on a thread of its own: a goroutine that has one waits for another thread
+	// each time that the Go scheduler has had it stop, every 10 ms.
 	if r.cfg.Realtime {
-		restore, err := sys.Realtime()
-		if err != nil {
+		if err := sys.Realtime(); err != nil {
 			return fmt.Errorf("real time: %w; it needs CAP_SYS_NICE", err)
 		}
-		defer restore()
 	}
 	defer context.AfterFunc(ctx, r.poller.Wake)()
 

@@ -2,8 +2,10 @@ package sys
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -228,22 +230,28 @@ func (b *FrameTx) Send(fd, first int) (int, syscall.Errno) {
 }
 
 // PreciseSleep has waits of the calling thread end on the nanosecond, and not when
-// the kernel can wake several threads at once, 50 us later, until restore.
-// prctl(2), PR_SET_TIMERSLACK.
-func PreciseSleep() (restore func()) {
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	return func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }
-}
+// the kernel can wake several threads at once, 50 us later. prctl(2), PR_SET_TIMERSLACK.
+func PreciseSleep() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
-// Realtime has the calling thread run as soon as it can, before all that are not of
-// real time, until restore. sched(7), SCHED_FIFO; it needs CAP_SYS_NICE.
-func Realtime() (restore func(), err error) {
-	self := func(policy, priority uint32) error {
-		a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
-		return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, &a, 0))
+// Realtime has this process run as soon as it can, before all that are not of real
+// time: all its threads, and those that they make. sched(7), SCHED_FIFO; it needs
+// CAP_SYS_NICE.
+func Realtime() error {
+	for range 2 { // the second time for those that were made meanwhile
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		for _, t := range tasks {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				continue
+			}
+			a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+			if err := unix.SchedSetAttr(tid, &a, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+				return os.NewSyscallError("sched_setattr", err)
+			}
+		}
 	}
-	if err := self(unix.SCHED_FIFO, 1); err != nil {
-		return nil, err
-	}
-	return func() { _ = self(unix.SCHED_NORMAL, 0) }, nil
+	return nil
 }
