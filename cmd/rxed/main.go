@@ -102,6 +102,7 @@ number of the signal that came second.`,
 	for _, k := range f.values {
 		p.StringVar(&k.value, k.name, "", k.usage)
 	}
+	p.StringVar(&f.over.CC, "cc", "", `congestion control of all devices: an algorithm (dcqcn, none, window, swift), parameters, or both: "dcqcn,rp_ai_rate=10"`)
 	p.BoolVar(&f.check, "check", false, "check the configuration, say what is wrong, and end")
 	p.BoolVar(&f.show, "print-config", false, "print the whole configuration with defaults and flags, and end")
 	return cmd

@@ -203,6 +203,10 @@ func TestOverrides(t *testing.T) {
 	require.Equal(t, []string{"rxe0", "rxe1"}, []string{c.Devices[0].Name, c.Devices[1].Name})
 	require.Equal(t, "udp", c.Devices[1].Link)
 
+	c, err = Parse("f.toml", append(file, "[device.cc]\nrp_gd = 3\nrp_ai_rate = 4\n"...), noenv, &Overrides{CC: "dcqcn,rp_ai_rate=7,profile=paper"})
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 7, 400}, []int{c.Devices[0].CC.RPGD, c.Devices[0].CC.RPAIRate, c.Devices[0].CC.RPHAIRate})
+
 	for _, x := range []struct {
 		over Overrides
 		want string
@@ -211,6 +215,8 @@ func TestOverrides(t *testing.T) {
 		{Overrides{Interfaces: []string{"127.0.0.1"}}, `-d 127.0.0.1: it takes the name of a network interface; for an address there is addr = "127.0.0.1"`},
 		{Overrides{Keys: []Override{{"device", "shards", "many", "--shards"}}}, "--shards many: it takes a number from 1 to 16"},
 		{Overrides{Keys: []Override{{"process", "seccomp", "maybe", "--seccomp"}}}, `--seccomp maybe: it takes "on", "off" or "kill"`},
+		{Overrides{Addrs: []string{"127.0.0.1"}, CC: "cubic"}, `--cc cubic: invalid: congestion control: algorithm of "cubic": it takes dcqcn, none, window, swift`},
+		{Overrides{Addrs: []string{"127.0.0.1"}, CC: "none,rp_gd"}, `--cc none,rp_gd: "rp_gd": it takes name=value, such as rp_ai_rate=10`},
 		{Overrides{Addrs: []string{"127.0.0.1", "127.0.0.1"}}, `f.toml: addr "127.0.0.1" is also that of device rxe0`},
 	} {
 		_, err := Parse("f.toml", nil, noenv, &x.over)

@@ -2,8 +2,13 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/gorxe/gorxe/cc"
+	"github.com/gorxe/gorxe/control/admin"
+	"github.com/gorxe/gorxe/internal/inspect"
 )
 
 // Overrides are what the command line says; it goes before the file.
@@ -12,6 +17,9 @@ type Overrides struct {
 	Interfaces, Addrs []string
 	// Keys are single values, as section.key; device.key is for all devices.
 	Keys []Override
+	// CC is a list of parameters of congestion control, of all devices, such as
+	// "dcqcn,rp_ai_rate=10".
+	CC string
 }
 
 // Override is one key and the flag that gave it.
@@ -56,7 +64,32 @@ func (o *Overrides) apply(c *Config) error {
 			}
 		}
 	}
+	if o.CC == "" {
+		return nil
+	}
+	change, err := admin.ParseCC(strings.Split(o.CC, ","))
+	if err == nil {
+		err = inspect.ApplyCC(new(cc.Default()), change)
+	}
+	if err != nil {
+		return fmt.Errorf("--cc %s: %w", o.CC, err)
+	}
+	for i := range c.Devices {
+		c.Devices[i].overrideCC(change)
+	}
 	return nil
+}
+
+// overrideCC sets parameters that are good, as if they were in the file.
+func (d *Device) overrideCC(change map[string]string) {
+	for name, v := range change {
+		if name == "profile" {
+			d.CC.Profile = v
+		} else {
+			_ = d.CC.Set(name, v)
+		}
+		d.where["cc."+name] = whole
+	}
 }
 
 // override sets one key to what a flag says.
