@@ -59,9 +59,9 @@ var house = map[string]rule{
 	// Tools beside the device: they see it, it does not see them.
 	"layers":            {imports: []string{"wire", "bth", "trace"}},
 	"sim":               {imports: []string{".", "nic", "link/", "cc", "wire", "bth", "verbs", "trace"}},
-	"internal/lab":      {imports: []string{"sim", "nic", "link/fault", "cc", "bth", "verbs", "trace"}},
+	"internal/lab":      {imports: []string{"sim", "nic", "link/fault", "cc", "wire", "bth", "verbs", "trace"}},
 	"sim/scenarios":     {},
-	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "wire", "bth", "verbs", "trace"}},
+	"script":            {imports: []string{"transport", "rc", "uc", "ud", "mr", "cc", "wire", "bth", "verbs", "trace"}},
 	"script/device":     {imports: []string{"script", "nic", "link", "wire", "bth", "verbs", "trace"}},                    // a whole device under a script
 	"internal/inspect":  {imports: []string{"control/admin", "nic", "link/", "transport", "cc", "bth", "verbs", "trace"}}, // a device as control/admin shows it
 	"internal/metrics":  {imports: []string{"control/admin"}},
