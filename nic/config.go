@@ -143,12 +143,14 @@ func (c *Config) complete() error {
 	if !c.ActiveMTU.Valid() {
 		return fmt.Errorf("nic: an interface MTU of %d is too small, RoCEv2 needs %d at least", c.MTU, 256+headroom)
 	}
-	if c.CC == nil {
-		d := cc.Default()
-		c.CC = &d
-	} else if err := c.CC.Check(); err != nil {
+	control := cc.Default()
+	if c.CC != nil {
+		control = *c.CC // what the caller does with his is his business
+	}
+	if err := control.Check(); err != nil {
 		return fmt.Errorf("nic: congestion control: %w", err)
 	}
+	c.CC = &control
 	if c.Clock == nil {
 		epoch := time.Now()
 		c.Clock = func() int64 { return int64(time.Since(epoch)) }
