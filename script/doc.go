@@ -32,6 +32,7 @@
 //	line    = header | [time] step
 //	header  = "rule" name {name} | "reports" name {name} | "qp" service {attribute}
 //	        | "region" name {attribute} | "window" name {attribute}
+//	        | "cc" [algorithm] {parameter}
 //	step    = "<" packet | ">" packet | "quiet"
 //	        | "post" operation {field} | "recv" {field}
 //	        | "cq" ("send"|"recv") [status] {field}
@@ -39,7 +40,7 @@
 //	        | "word" place number | "setword" place number
 //	        | "state" state | "modify" {attribute} | "event" {event}
 //	        | "count" {counter=number} | "link" (number | "open") | "withdraw" (region | window)
-//	        | "limit" number
+//	        | "limit" number | "setcc" [algorithm] {parameter}
 //	packet  = opcode {field}
 //	time    = duration | "+" duration | duration ".." duration
 //	        | "+" duration ".." "+" duration      (as Go writes them: 655.36ms)
@@ -65,7 +66,7 @@
 // both ends; rd and dest_rd (4), READs and atomics outstanding each way;
 // timeout (14), retry (7), rnr_retry (7), rnr_timer (12); access (all), letters
 // of l, r, w, a and b for local write, remote read, write and atomic, and binding
-// of windows, or none; qkey
+// of windows, or none; rate, in kb/s (none); qkey
 // (0x1234); sq and rq (64), sge (4), inline (64), the capacity of its queues;
 // window, in packets; cqe, the depth of its completion queues; group, a multicast
 // group that it is attached to. Flags: flow_control makes credits bind; srq has it take
@@ -78,6 +79,11 @@
 // of type 1 or 2 (2), foreign as a region's; as a key its name is the key that the
 // last bind posted gave it, with -1 the one before.
 //
+// cc is the congestion control of a device, as it is by default (cc.Default) but for
+// what the line names: an algorithm, and parameters by the names of cc.Fields. Without
+// such a line there is none: no packet is marked as able to be, none makes a CNP, and
+// CNPs slow nothing.
+//
 // # Steps
 //
 // < is a packet that arrives. Its opcode is named as elsewhere in gorxe, without
@@ -89,15 +95,15 @@
 // imm; inv; qkey, srcqp; len for so many octets of 5a, or data. Pad and dma
 // follow from the payload if not named. Flags: ack, se, fecn, becn, and
 // reserved, which sets the reserved bits of the BTH. cut leaves out so many
-// octets at the end, icrc are bits in which the ICRC is wrong, ecn is that of the
-// IP header, from and to are addresses in place of those of the queue pair and
+// octets at the end, icrc are bits in which the ICRC is wrong, ecn and
+// dscp are those of the IP header (0), from and to are addresses in place of those of the queue pair and
 // its peer, 192.0.2.1 and 192.0.2.2.
 //
 // > is the next packet that the queue pair sent. What is named must be equal; ack,
 // se, fecn and becn must be there exactly when named; destination (of a
 // connection), partition key, version and pad are always looked at. An ACK, a
 // READ response or an atomic acknowledgement without syndrome or credits may
-// have any credits.
+// have any credits. ecn and dscp, of what a device sends, are looked at when named.
 //
 // quiet: nothing was sent that no > took. At the end of a script this must be so,
 // and no completion may be left.
@@ -128,7 +134,7 @@
 //
 // count compares counters, by the names of trace.Reason, as far as the subject
 // has them. link n lets n more packets leave and no others, link open all. limit
-// arms the limit of a shared receive queue.
+// arms the limit of a shared receive queue. setcc changes the congestion control.
 //
 // The package may import the engines and what they are made of.
 package script

@@ -172,7 +172,7 @@ func (e *engine) Receive(now int64, d *wire.Datagram) {
 }
 
 // Transmit has the engine fill bursts, of which the link takes what it may.
-func (e *engine) Transmit(now int64, limit int) (out [][]byte) {
+func (e *engine) Transmit(now int64, limit int) (out []Out) {
 	for {
 		e.burst.Reset(nil, 0, 0)
 		if !e.Fill(now, e.burst) {
@@ -186,7 +186,7 @@ func (e *engine) Transmit(now int64, limit int) (out [][]byte) {
 			e.burst.Seal(wire.IDCount)
 		}
 		for i := range n {
-			out = append(out, e.burst.AppendSegment(nil, i))
+			out = append(out, Out{e.burst.Flow.TOS, e.burst.AppendSegment(nil, i)})
 		}
 		whole := n == e.burst.Len()
 		e.Sent(e.burst, n)

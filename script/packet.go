@@ -53,6 +53,9 @@ var fields = []field{
 	{"srcqp", plain, 24, func(p *bth.Packet) uint64 { return uint64(p.SrcQP) }, func(p *bth.Packet, v uint64) { p.SrcQP = bth.QPN(v) }},
 }
 
+// noSequence is the PSN of a packet outside of any sequence: it is not shifted.
+var noSequence = field{"psn", plain, 24, fields[0].get, fields[0].set}
+
 func bit(b bool) uint64 {
 	if b {
 		return 1
@@ -93,6 +96,9 @@ type packet struct {
 	icrc     uint32 // differs from the right one in these bits
 	from, to netip.Addr
 	ecn      uint8
+	dscp     uint8
+	hasECN   bool // they are compared
+	hasDSCP  bool
 }
 
 // fillOctet is what len=n means.
@@ -158,6 +164,9 @@ func (c *parser) parsePacket(a *args, inbound bool) *packet {
 		} else {
 			c.needRegion(a, v)
 		}
+		if p.op == bth.CNP && f.kind == sequence {
+			f = &noSequence
+		}
 		p.settings = append(p.settings, setting{f, v})
 	}
 	if n, ok := a.num("len", 20); ok {
@@ -173,11 +182,16 @@ func (c *parser) parsePacket(a *args, inbound bool) *packet {
 		p.data, p.hasData, p.hasLen = b, true, true
 	}
 	p.ack, p.se, p.fecn, p.becn = a.flag("ack"), a.flag("se"), a.flag("fecn"), a.flag("becn")
+	ecn, dscp := a.count("ecn", -1, wire.ECNCE), a.count("dscp", -1, 63)
+	p.ecn, p.hasECN = uint8(max(0, ecn)), ecn >= 0
+	p.dscp, p.hasDSCP = uint8(max(0, dscp)), dscp >= 0
+	if (p.hasECN || p.hasDSCP) && !inbound && !c.s.setup.Device {
+		a.fail("only a device has IP headers: qp ... device")
+	}
 	if inbound {
 		p.reserved, p.cut = a.flag("reserved"), a.count("cut", 0, maxBytes)
 		n, _ := a.num("icrc", 32)
 		p.icrc = uint32(n)
-		p.ecn = uint8(a.count("ecn", 0, wire.ECNCE))
 		p.from, p.to = a.addr("from"), a.addr("to")
 	}
 	if info := p.op.Info(); info.Ext&bth.ExtAETH != 0 && !p.rnrKind && !p.names("syndrome") {
@@ -224,7 +238,7 @@ func (p *packet) names(field string) bool {
 func (r *runner) datagram(p *packet) *wire.Datagram {
 	f := r.setup.Flow
 	d := &wire.Datagram{
-		Src: f.Dst, Dst: f.Src, SrcPort: f.SrcPort, TOS: p.ecn, TTL: f.TTL, IDKnown: true, Flags: wire.FlagDF, Payload: r.encode(p),
+		Src: f.Dst, Dst: f.Src, SrcPort: f.SrcPort, TOS: p.dscp<<2 | p.ecn, TTL: f.TTL, IDKnown: true, Flags: wire.FlagDF, Payload: r.encode(p),
 	}
 	if p.from.IsValid() {
 		d.Src = p.from
@@ -414,6 +428,9 @@ func (r *runner) text(b []byte) string {
 	out := []string{name}
 	for _, n := range names {
 		f := fieldNamed(n)
+		if p.Opcode == bth.CNP {
+			f = &noSequence
+		}
 		out = append(out, n+"="+r.show(f, f.get(&p)))
 	}
 	if len(p.Payload) > 0 || info.Has(bth.HasPayload) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -143,6 +144,46 @@ func init() {
 		"qp":      (*parser).qp,
 		"region":  (*parser).region,
 		"window":  (*parser).window,
+		"cc":      (*parser).congestion,
+	}
+}
+
+// withoutCC is the congestion control of a device that a script says nothing of:
+// none, at either point.
+func withoutCC() cc.Config {
+	c := cc.Default()
+	c.Algorithm, c.NPEnable, c.RoCESlowRestart = cc.AlgNone, false, false
+	return c
+}
+
+// congestion begins with what a device has by itself, and changes that.
+func (c *parser) congestion(a *args) {
+	c.s.setup.CC = cc.Default()
+	if err := c.changes(a)(&c.s.setup.CC); err != nil {
+		a.fail("%v", err)
+	}
+}
+
+// changes takes an algorithm, and parameters by their names.
+func (c *parser) changes(a *args) func(*cc.Config) error {
+	if !c.s.setup.Device {
+		a.fail("only a device has congestion control: qp ... device")
+	}
+	words := a.words
+	for i := range words {
+		words[i].used = true
+	}
+	return func(to *cc.Config) error {
+		for _, w := range words {
+			name, value := w.key, w.val
+			if !w.pair {
+				name, value = "algorithm", w.key
+			}
+			if err := to.Set(name, value); err != nil {
+				return err
+			}
+		}
+		return to.Check()
 	}
 }
 
@@ -168,6 +209,7 @@ func (c *parser) qp(a *args) {
 		a.fail("%s is none of rc, uc, ud", name)
 		return
 	}
+	s.CC = withoutCC()
 	c.s.attr = verbs.QPAttr{
 		Port: 1, PathMTU: 256, DestQPN: 0x12, SQPSN: 100, RQPSN: 100, Access: verbs.AccessAll, QKey: 0x1234, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
@@ -246,6 +288,7 @@ var attrs = []attrDef{
 	{"rnr_retry", verbs.AttrRNRRetry, 8, func(a *verbs.QPAttr, v uint64) { a.RNRRetry = uint8(v) }},
 	{"rnr_timer", verbs.AttrMinRNRTimer, 8, func(a *verbs.QPAttr, v uint64) { a.MinRNRTimer = uint8(v) }},
 	{"qkey", verbs.AttrQKey, 32, func(a *verbs.QPAttr, v uint64) { a.QKey = uint32(v) }},
+	{"rate", verbs.AttrRateLimit, 32, func(a *verbs.QPAttr, v uint64) { a.RateLimit = uint32(v) }},
 	{"access", verbs.AttrAccess, 0, nil},
 }
 

@@ -87,6 +87,15 @@ func TestSyntaxErrors(t *testing.T) {
 		{"qp rc\n< ACK from=::1\n", "not an IPv4 address"},
 		{"qp rc\n> ACK from=10.0.0.1\n", "unknown word from="},
 		{"qp rc\n< ACK ecn=4\n", "ecn=4: at most 3"},
+		{"qp rc device\n> ACK ecn=4\n", "ecn=4: at most 3"},
+		{"qp rc device\n> ACK dscp=64\n", "dscp=64: at most 63"},
+		{"qp rc\n> ACK ecn=3\n", "only a device has IP headers"},
+		{"qp rc\ncc none\n", "only a device has congestion control"},
+		{"qp rc\nsetcc none\n", "only a device has congestion control"},
+		{"qp rc device\ncc rp_speed=1\n", "no parameter \"rp_speed\""},
+		{"qp rc device\nsetcc rp_min_rate=0\n", "rp_min_rate of \"0\": it takes 1 to 1600000 Mb/s"},
+		{"qp rc device\nsetcc cubic\n", "algorithm of \"cubic\""},
+		{"qp rc device\nsetcc\n", "setcc np_enable=0"},
 	} {
 		_, err := Parse("x", c.text)
 		var syntax *ErrSyntax

@@ -79,8 +79,8 @@ type runner struct {
 }
 
 type sent struct {
-	at     int64
-	octets []byte
+	at int64
+	Out
 }
 
 type done struct {
@@ -134,7 +134,11 @@ func (r *runner) bringUp() error {
 	for to := verbs.StateInit; to <= r.s.state; to++ {
 		a := r.s.attr
 		a.State = to
-		if err := r.modify(a, verbs.AttrState|need[r.setup.Type][[2]verbs.QPState{to - 1, to}]); err != nil {
+		m := verbs.AttrState | need[r.setup.Type][[2]verbs.QPState{to - 1, to}]
+		if to == verbs.StateRTR && a.RateLimit != 0 {
+			m |= verbs.AttrRateLimit
+		}
+		if err := r.modify(a, m); err != nil {
 			return err
 		}
 		if err := r.settle(); err != nil {
@@ -216,7 +220,7 @@ func (r *runner) settle() error {
 		if r.budget > 0 {
 			r.budget--
 		}
-		r.record(">", b)
+		r.record(">", b.Octets)
 		r.sent = append(r.sent, sent{r.now, b})
 	}
 	r.seen = r.sub.Observe()
@@ -253,7 +257,7 @@ func (r *runner) nextPacket() (sent, error) {
 	p := r.sent[0]
 	r.sent = r.sent[1:]
 	if p.at < r.when.lo {
-		return p, fmt.Errorf("a packet left at %v already: > %s", time.Duration(p.at), r.text(p.octets))
+		return p, fmt.Errorf("a packet left at %v already: > %s", time.Duration(p.at), r.text(p.Octets))
 	}
 	return p, nil
 }
@@ -285,7 +289,7 @@ func (r *runner) nothingSent() error {
 	}
 	var out []string
 	for _, p := range r.sent[:min(len(r.sent), keepPackets)] {
-		out = append(out, fmt.Sprintf("%v > %s", time.Duration(p.at), r.text(p.octets)))
+		out = append(out, fmt.Sprintf("%v > %s", time.Duration(p.at), r.text(p.Octets)))
 	}
 	return fmt.Errorf("%d packets were sent that nothing expects:\n\t\t%s", len(r.sent), strings.Join(out, "\n\t\t"))
 }

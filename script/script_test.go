@@ -62,7 +62,7 @@ func TestScripts(t *testing.T) {
 // rest back.
 type short struct{ Subject }
 
-func (s short) Transmit(now int64, limit int) (out [][]byte) {
+func (s short) Transmit(now int64, limit int) (out []Out) {
 	for limit < 0 || len(out) < limit {
 		one := s.Subject.Transmit(now, 1)
 		if len(one) == 0 {

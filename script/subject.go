@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 	"github.com/gorxe/gorxe/wire"
@@ -28,9 +29,13 @@ type Setup struct {
 	Windows []*Window
 	Groups  []netip.Addr // multicast groups that a UD queue pair is attached to
 
+	CC cc.Config // congestion control, of a device
+
 	// SetLimit arms the limit of a shared receive queue; the Maker's, nil where
 	// there is no such thing.
 	SetLimit func(n int) error
+	// SetCC changes the congestion control; a device's Maker's.
+	SetCC func(cc.Config) error
 
 	// Flow is where the queue pair's packets go, and come from.
 	Flow *wire.Flow
@@ -70,9 +75,9 @@ type Subject interface {
 	// adds (xor) the right one.
 	Receive(now int64, d *wire.Datagram)
 
-	// Transmit returns what leaves now, BTH to ICRC: all there is, or the first
-	// limit datagrams of it, if limit is not negative.
-	Transmit(now int64, limit int) [][]byte
+	// Transmit returns what leaves now: all there is, or the first limit datagrams
+	// of it, if limit is not negative.
+	Transmit(now int64, limit int) []Out
 
 	// Timer runs the timers that are due and returns when the next is, or
 	// math.MaxInt64.
@@ -80,6 +85,12 @@ type Subject interface {
 
 	// Observe returns what happened since the last call.
 	Observe() Observation
+}
+
+// Out is a datagram that leaves.
+type Out struct {
+	TOS    uint8  // of its IP header: DSCP and ECN
+	Octets []byte // BTH to ICRC
 }
 
 // Observation is what a program sees of its queue pair.

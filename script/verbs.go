@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorxe/gorxe/bth"
+	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/trace"
 	"github.com/gorxe/gorxe/verbs"
 )
@@ -37,6 +38,7 @@ func init() {
 		"link":     (*parser).link,
 		"withdraw": (*parser).withdraw,
 		"limit":    (*parser).limit,
+		"setcc":    (*parser).setCC,
 	}
 }
 
@@ -61,11 +63,18 @@ func (c *parser) expect(a *args) action {
 			return err
 		}
 		var q bth.Packet
-		if why := bth.Parse(got.octets, &q); why != trace.None {
-			return fmt.Errorf("what was sent is no packet: %v: % x", why, got.octets)
+		if why := bth.Parse(got.Octets, &q); why != trace.None {
+			return fmt.Errorf("what was sent is no packet: %v: % x", why, got.Octets)
 		}
-		if d := r.diff(p, &q); d != "" {
-			return fmt.Errorf("got > %s\n\t%s", r.text(got.octets), d)
+		d := r.diff(p, &q)
+		if p.hasECN && got.TOS&3 != p.ecn {
+			d = strings.TrimPrefix(fmt.Sprintf("%s, ecn is %d", d, got.TOS&3), ", ")
+		}
+		if p.hasDSCP && got.TOS>>2 != p.dscp {
+			d = strings.TrimPrefix(fmt.Sprintf("%s, dscp is %d", d, got.TOS>>2), ", ")
+		}
+		if d != "" {
+			return fmt.Errorf("got > %s\n\t%s", r.text(got.Octets), d)
 		}
 		return nil
 	}
@@ -367,6 +376,26 @@ func (c *parser) limit(a *args) action {
 	}
 	return func(r *runner) error {
 		if err := r.setup.SetLimit(int(n)); err != nil {
+			return err
+		}
+		return r.settle()
+	}
+}
+
+func (c *parser) setCC(a *args) action {
+	if len(a.words) == 0 {
+		a.fail("set what? Such as setcc np_enable=0")
+	}
+	change := c.changes(a)
+	try := cc.Default()
+	if err := change(&try); err != nil {
+		a.fail("%v", err)
+	}
+	return func(r *runner) error {
+		if err := change(&r.setup.CC); err != nil {
+			return err
+		}
+		if err := r.setup.SetCC(r.setup.CC); err != nil {
 			return err
 		}
 		return r.settle()

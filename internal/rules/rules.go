@@ -18,7 +18,7 @@ type Rule struct {
 // Groups are the headings in the order of the document.
 var Groups = []string{
 	"Sequence", "Acknowledgements", "Duplicates", "AETH and credits", "Retries and timers", "Lengths and segmentation", "Errors", "States",
-	"Atomics", "Memory windows", "UC and UD", "Addressing and keys", "Order, completions and events", "Hostile and odd packets", "Other services",
+	"Atomics", "Memory windows", "UC and UD", "Addressing and keys", "Order, completions and events", "Congestion", "Hostile and odd packets", "Other services",
 }
 
 // All are the rules, by group.
@@ -596,6 +596,48 @@ var All = []Rule{
 	},
 
 	{
+		ID: "ect", Group: "Congestion",
+		Text: "What an RC or UC queue pair sends is marked ECT(0) when it heeds CNPs, and only then; a program's own ECN field stays.",
+		Code: []string{"nic/congestion.go classify"}, Tests: []string{"nic/reaction_test.go TestECT"},
+	},
+	{
+		ID: "cnp-sent", Group: "Congestion", Clause: "A17.9.3",
+		Text: "The first packet with mark CE that an RC or UC queue pair admits makes a CNP at once, with BECN and 16 octets of 0; later ones at least np_min_time_between_cnps apart for each pacing key.",
+		Code: []string{"nic/congestion.go notifyPeer", "nic/congestion.go fillCNPs"},
+		Tests: []string{
+			"nic/cnp_test.go TestCNPIsConnectX", "nic/cnp_test.go TestCNPByTshark", "nic/cnp_test.go TestCNPSpacing", "nic/cnp_test.go TestCNPKeys",
+			"nic/cnp_test.go TestCNPFor", "nic/cnp_test.go TestCNPOnlyForWhatIsTaken", "nic/cnp_test.go TestCNPNoRoom", "nic/cnp_test.go TestCNPOutlived",
+		},
+	},
+	{
+		ID: "cnp", Group: "Congestion", Clause: "A17.9.3",
+		Text: "A CNP is taken in whatever form ConnectX sends it, slows requests and READ responses of the queue pair that it names, if it comes from its peer, and is not answered.",
+		Code: []string{"nic/rx.go admits", "nic/congestion.go react", "cc/dcqcn.go OnCNP"},
+		Tests: []string{
+			"nic/cnp_test.go TestCNPOfConnectX", "nic/reaction_test.go TestReaction", "nic/reaction_test.go TestCNPFlood", "nic/reaction_test.go TestReadSlowsResponder",
+		},
+	},
+	{
+		ID: "slow-restart", Group: "Congestion", Clause: "none; ConnectX-5 and 6 have it",
+		Text: "A gap counts as congestion unless that is switched off: who reports it sends a CNP along, and who is told of it cuts its rate.",
+		Code: []string{"nic/congestion.go gap", "cc/dcqcn.go OnLoss"}, Tests: []string{"nic/reaction_test.go TestSlowRestart"},
+	},
+	{
+		ID: "rate-limit", Group: "Congestion",
+		Text: "The lowest of static rate, rate limit and the rate of congestion control is kept, in octets of IP packets, in bursts of one packet or 50 us; it holds back no ACK, NAK or atomic acknowledgement, but behind a READ's response.",
+		Code: []string{"nic/pace.go charge", "cc/pacer.go Sent", "rc/qp.go Urgent"},
+		Tests: []string{
+			"nic/pace_test.go TestPacedRate", "nic/pace_test.go TestPacedSmall", "nic/pace_test.go TestPacedStaticRate", "nic/pace_test.go TestPacedChange",
+			"nic/pace_test.go TestPacedMany", "nic/reaction_test.go TestAnswersNotPaced",
+		},
+	},
+	{
+		ID: "rate-timeout", Group: "Congestion",
+		Text: "However low the rate, a packet asks for an ACK early enough for the timer not to fire.",
+		Code: []string{"rc/requester.go overdue", "rc/requester.go slow"}, Tests: []string{"nic/pace_test.go TestPacedTimeout"},
+	},
+
+	{
 		ID: "malformed", Group: "Hostile and odd packets", Clause: "9.6.1",
 		Text: "A packet shorter than its headers, pad and ICRC, or of another transport version, is dropped and counted, and not answered.",
 		Code: []string{"bth/packet.go Parse"}, Tests: []string{"bth/packet_test.go TestEveryOpcodeAtEveryLength", "nic/drop_test.go TestEveryOpcodeAndLength"},
@@ -616,12 +658,6 @@ var All = []Rule{
 		Code: []string{"bth/packet.go Parse"}, Tests: []string{"bth/golden_test.go TestReservedBitsIgnored"},
 	},
 
-	{
-		ID: "cnp", Group: "Other services", Clause: "A17.9.3",
-		Text: "A CNP is taken in whatever form ConnectX sends it, counted, and not answered.",
-		Code: []string{"nic/rx.go admits"},
-		Gap:  "DCQCN: it slows nothing yet, and none is sent when congestion is experienced.",
-	},
 	{
 		ID: "atomic-write", Group: "Other services", Clause: "A19",
 		Text: "ATOMIC WRITE writes 8 octets at a multiple of 8 at once; anything else is an invalid request and leaves memory alone.",

@@ -60,9 +60,10 @@ func open(s *script.Setup) (d *device, err error) {
 	if s.Bare {
 		return nil, script.ErrOther
 	}
+	control := s.CC
 	d = &device{flow: s.Flow, port: &port{flow: s.Flow, window: s.Window}}
 	cfg := nic.Config{
-		Links: []link.Link{d.port}, NetDev: "script", Seed: 1, Manual: true, Clock: func() int64 { return d.now },
+		Links: []link.Link{d.port}, NetDev: "script", Seed: 1, Manual: true, Clock: func() int64 { return d.now }, CC: &control,
 		GIDs: []verbs.GIDEntry{{GID: verbs.GIDOf(s.Flow.Src), Type: "RoCE v2", Interface: "script"}},
 	}
 	if s.Type == verbs.UD {
@@ -71,6 +72,7 @@ func open(s *script.Setup) (d *device, err error) {
 	if d.nic, err = nic.Open(cfg); err != nil {
 		return d, err
 	}
+	s.SetCC = d.nic.SetCC
 	d.ctx = verbs.NewContext(d.nic)
 	return d, d.create(s)
 }
@@ -183,7 +185,7 @@ func (d *device) Receive(now int64, p *wire.Datagram) {
 
 // Transmit is the only time at which the link takes anything, so that what is
 // sent as soon as it is posted is given back to the engine and sent again.
-func (d *device) Transmit(now int64, limit int) [][]byte {
+func (d *device) Transmit(now int64, limit int) []script.Out {
 	d.now = now
 	d.port.room = limit
 	d.run()
@@ -250,7 +252,7 @@ type port struct {
 	flow   *wire.Flow
 	window int
 	in     []wire.Datagram
-	out    [][]byte
+	out    []script.Out
 	room   int // packets that it takes; negative: any number
 	down   bool
 }
@@ -287,7 +289,7 @@ func (p *port) Send(bs []*wire.Burst) (n int, err error) {
 			if p.room > 0 {
 				p.room--
 			}
-			p.out = append(p.out, b.AppendSegment(nil, i))
+			p.out = append(p.out, script.Out{TOS: b.Flow.TOS, Octets: b.AppendSegment(nil, i)})
 			n++
 		}
 	}
