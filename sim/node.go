@@ -45,6 +45,7 @@ type Node struct {
 	odd   []byte               // a packet that a fault hit
 
 	window int
+	burst  int
 }
 
 // held is what a packet that a fault holds needs besides its octets.
@@ -85,6 +86,9 @@ type NodeConfig struct {
 	// Window is how many packets in flight the node's receive buffer is taken to
 	// bear. (DefaultWindow)
 	Window int
+	// Burst is how many packets the NIC hands over at once at most: a NIC in
+	// hardware paces each, this one bursts. (wire.MaxSegments)
+	Burst int
 	// CC is the congestion control of the NIC. (cc.Default)
 	CC *cc.Config
 }
@@ -101,7 +105,7 @@ type Judge interface {
 // Add adds a node: number i has the addresses 10.i and fd00::i+1.
 func (s *Sim) Add(cfg NodeConfig) (*Node, error) {
 	i := len(s.nodes)
-	n := &Node{sim: s, index: i, Name: cfg.Name, window: cmp.Or(cfg.Window, DefaultWindow), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).Next(), due: [2]int64{never, never}}
+	n := &Node{sim: s, index: i, Name: cfg.Name, window: cmp.Or(cfg.Window, DefaultWindow), burst: cmp.Or(cfg.Burst, wire.MaxSegments), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).Next(), due: [2]int64{never, never}}
 	six := netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}).Next()
 	rules := s.rules
 	if cfg.Faults != "" {
@@ -196,7 +200,7 @@ func (l *lane) Info() link.Info {
 	c := &l.node.sim.cfg
 	return link.Info{
 		Name: "sim", Exact4: !c.HideIDs, Exact6: true, IDs: wire.IDCount,
-		MaxSegments: wire.MaxSegments, MaxBytes: wire.MaxBurstBytes, MaxBursts: 2, Window: l.node.window, MTU: c.MTU,
+		MaxSegments: l.node.burst, MaxBytes: wire.MaxBurstBytes, MaxBursts: 2, Window: l.node.window, MTU: c.MTU,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/sim"
+	"github.com/gorxe/gorxe/wire"
 )
 
 const (
@@ -256,6 +257,7 @@ var topologyKeys = []key[Scenario]{
 	span("trunk_delay", 0, time.Second, func(s *Scenario) *time.Duration { return &s.Trunk.Delay }),
 	size("port_queue", 1, 1<<30, func(s *Scenario) *int { return &s.PortQueue }),
 	number("window", "packets", 1, 1<<20, func(s *Scenario) *int { return &s.Window }),
+	number("burst", "packets", 1, wire.MaxSegments, func(s *Scenario) *int { return &s.Burst }),
 }
 
 var switchKeys = []key[reader]{

@@ -341,6 +341,7 @@ func (s *Scenario) parameters() (out []Parameter) {
 	}
 	add("topology", "port_queue", s.PortQueue)
 	add("topology", "window", s.Window)
+	add("topology", "burst", s.Burst)
 	add("switch", "buffer", s.Buffer)
 	if s.RED != nil {
 		add("switch", "kmin", s.RED.Kmin)

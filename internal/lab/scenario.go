@@ -8,6 +8,7 @@ import (
 	"github.com/gorxe/gorxe/cc"
 	"github.com/gorxe/gorxe/sim"
 	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
 )
 
 // Kinds of Scenario.Kind.
@@ -37,6 +38,7 @@ type Scenario struct {
 	Line, Trunk     sim.Line
 	PortQueue       int
 	Window          int // packets that hosts' receive buffers bear
+	Burst           int // packets that a NIC hands over at once
 
 	Buffer int
 	RED    *cc.RED
@@ -82,7 +84,7 @@ func (f *Flow) sender() string {
 func New(name string) *Scenario {
 	return &Scenario{
 		Name: name, Seed: 1, Duration: 100 * time.Millisecond, MTU: 1024, Kind: Star, Hosts: 2, Switches: 3,
-		Line: sim.Line{Rate: 40e9, Delay: time.Microsecond}, Trunk: sim.Line{Delay: -1}, PortQueue: sim.DefaultPortQueue, Window: sim.DefaultWindow,
+		Line: sim.Line{Rate: 40e9, Delay: time.Microsecond}, Trunk: sim.Line{Delay: -1}, PortQueue: sim.DefaultPortQueue, Window: sim.DefaultWindow, Burst: wire.MaxSegments,
 		Buffer: sim.DefaultBuffer, CC: cc.Default(),
 	}
 }
@@ -127,7 +129,7 @@ func (s *Scenario) hosts() (names []string) {
 func (s *Scenario) topology() sim.Topology {
 	t := sim.Topology{
 		Line: s.Line, Trunk: s.Trunk, Switch: sim.SwitchConfig{Buffer: s.Buffer, Red: s.RED, MarkAt: s.MarkAt, PFC: s.pfc()},
-		Node: sim.NodeConfig{Queue: s.PortQueue, Window: s.Window},
+		Node: sim.NodeConfig{Queue: s.PortQueue, Window: s.Window, Burst: s.Burst},
 	}
 	t.Change = func(name string, c *sim.NodeConfig) {
 		for _, h := range s.Nodes {
