@@ -11,8 +11,8 @@ import (
 	"github.com/gorxe/gorxe/internal/sys"
 )
 
-// interfaces finds the two interfaces, refuses those between which frames would go
-// round in circles, and logs what will not be as expected.
+// interfaces finds the two interfaces, and refuses those between which frames would go
+// round in circles.
 func interfaces(cfg *Config) (ifs [2]hostnet.Iface, err error) {
 	if cfg.A == cfg.B {
 		return ifs, fmt.Errorf("%s and %s are one interface: it takes two", cfg.A, cfg.B)
@@ -25,20 +25,27 @@ func interfaces(cfg *Config) (ifs [2]hostnet.Iface, err error) {
 			return ifs, fmt.Errorf("%s is the loopback interface, whose frames come back: choose two that lead elsewhere", name)
 		}
 	}
-	if err := loop(&ifs[0], &ifs[1], cfg.Log); err != nil {
+	if err := loop(&ifs[0], &ifs[1]); err != nil {
 		return ifs, err
-	}
-	for i := range ifs {
-		advise(&ifs[i], cfg.Log)
-	}
-	if a, b := &ifs[0], &ifs[1]; a.MTU != b.MTU {
-		cfg.Log(fmt.Sprintf("the MTU of %s is %d and that of %s %d: packets longer than the smaller are lost; give both one MTU", a.Name, a.MTU, b.Name, b.MTU))
 	}
 	return ifs, nil
 }
 
-// advise says what about an interface is not as it should be.
-func advise(i *hostnet.Iface, log func(string)) {
+// advise says what about the interfaces is not as it should be.
+func advise(a, b *hostnet.Iface, log func(string)) {
+	if a.MTU != b.MTU {
+		log(fmt.Sprintf("the MTU of %s is %d and that of %s %d: packets longer than the smaller are lost; give both one MTU", a.Name, a.MTU, b.Name, b.MTU))
+	}
+	if attribute(a, "iflink") == strconv.Itoa(b.Index) && attribute(b, "iflink") == strconv.Itoa(a.Index) {
+		// Or of ends in other network namespaces that happen to have these numbers.
+		log(fmt.Sprintf("%s and %s may be the two ends of one link, where frames would go round for ever", a.Name, b.Name))
+	}
+	for _, i := range [...]*hostnet.Iface{a, b} {
+		adviseOn(i, log)
+	}
+}
+
+func adviseOn(i *hostnet.Iface, log func(string)) {
 	if !i.Up {
 		log(fmt.Sprintf("%s is down: nothing passes; 'ip link set %s up'", i.Name, i.Name))
 	}
@@ -55,16 +62,13 @@ func advise(i *hostnet.Iface, log func(string)) {
 
 // loop returns an error if frames that leave by one interface come back by the other.
 // It goes by sysfs where that shows the interfaces of this network namespace.
-func loop(a, b *hostnet.Iface, log func(string)) error {
+func loop(a, b *hostnet.Iface) error {
 	ma, mb := attribute(a, "master"), attribute(b, "master")
 	switch {
 	case ma != "" && ma == mb:
 		return fmt.Errorf("%s and %s are both ports of %s, which forwards between them: 'ip link set %s nomaster' for one of them", a.Name, b.Name, ma, b.Name)
 	case on(a, b) || on(b, a):
 		return fmt.Errorf("one of %s and %s is on top of the other: frames would go round for ever; choose interfaces of different links", a.Name, b.Name)
-	case attribute(a, "iflink") == strconv.Itoa(b.Index) && attribute(b, "iflink") == strconv.Itoa(a.Index):
-		// Or of ends in other network namespaces that happen to have these numbers.
-		log(fmt.Sprintf("%s and %s may be the two ends of one link, where frames would go round for ever", a.Name, b.Name))
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ func Open(cfg Config) (*Relay, error) {
 		r.Close()
 		return nil, err
 	}
+	advise(&ifs[0], &ifs[1], cfg.Log)
 	return r, nil
 }
 

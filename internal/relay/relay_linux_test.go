@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ import (
 	"github.com/gorxe/gorxe/internal/testbed"
 	"github.com/gorxe/gorxe/link/fault"
 	"github.com/gorxe/gorxe/verbs"
+	"github.com/gorxe/gorxe/wire"
 )
 
 func TestMain(m *testing.M) { testbed.Main(m, nil) }
@@ -35,11 +37,11 @@ func TestMain(m *testing.M) { testbed.Main(m, nil) }
 //
 //	a.wa == wa.m.wb == wb.b
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	a, m, b *testbed.Host
 }
 
-func newRig(t *testing.T, mtu, mtuB int) *rig {
+func newRig(t testing.TB, mtu, mtuB int) *rig {
 	r := &rig{t, testbed.NewHost(t), testbed.NewHost(t), testbed.NewHost(t)}
 	r.a.Iface, r.b.Iface = "wa", "wb"
 	pre := func(s ...string) (out []netip.Prefix) {
@@ -87,7 +89,7 @@ func (r *rig) relay(cfg Config) (stop func() *Report) {
 
 // end is one end of an RC connection.
 type end struct {
-	t   *testing.T
+	t   testing.TB
 	dev *verbs.Context
 	cq  *verbs.CQ
 	mr  *verbs.MR
@@ -503,4 +505,64 @@ func TestInterfaces(t *testing.T) {
 	<-opened
 	r.a.Tool("ip", "link", "del", "wa") // and with it the other end
 	require.ErrorContains(t, <-ended, "wa has gone")
+}
+
+// BenchmarkRate sends a train that the buffer takes, and tells how long the kernel of
+// the other end saw it take, against what it should. Where other programs have the
+// processors, the train comes slower than the line could take it.
+func BenchmarkRate(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		rate int64
+		size int
+	}{{"10M-4K", 10e6, 4140}, {"100M-4K", 100e6, 4140}, {"500M-4K", 500e6, 4140}, {"500M-1K", 500e6, 1068}, {"1G-4K", 1e9, 4140}} {
+		b.Run(c.name, func(b *testing.B) {
+			r := newRig(b, 4200, 4200)
+			r.relay(Config{AB: Line{Rate: c.rate, Buffer: 256 << 20}})
+			var from, to int
+			r.a.Do(func() { from = must(sys.FrameSocket(r.a.Index("wa"), 1<<20)) })
+			defer sys.Close(from)
+			r.b.Do(func() { to = must(sys.FrameSocket(r.b.Index("wb"), 256<<20)) })
+			defer sys.Close(to)
+			pay := c.size - wire.IPv4Len - wire.UDPLen
+			train := super(&superOf{sizes: slices.Repeat([]int{pay}, 15)})
+			n := int(c.rate / 8 / int64(c.size) / 15) // a second of runs
+			rx, tx := sys.NewFrameRx(64, 1<<16), sys.NewFrameTx(1)
+			tx.Add(train.vnet, train.frame)
+			for b.Loop() {
+				var begin, end int64
+				got := 0
+				go func() {
+					for i := range n {
+						_, _ = tx.Send(from, 0)
+						if i%32 == 31 {
+							time.Sleep(time.Millisecond) // or the relay's socket overflows
+						}
+					}
+				}()
+				for last := time.Now(); got < n*15 && time.Since(last) < 5*time.Second; {
+					k, _ := rx.Recv(to)
+					if k > 0 {
+						last = time.Now()
+					}
+					for i := range k {
+						var f sys.Frame
+						var one run
+						if rx.Take(i, &f); !one.parse(f.Vnet, f.Octets[sys.FrameRoom:]) {
+							continue
+						}
+						if got++; begin == 0 {
+							begin = f.At
+						}
+						end = f.At
+					}
+					if k == 0 {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				rate := float64(got-1) * float64(c.size) * 8e9 / float64(end-begin)
+				b.ReportMetric(100*rate/float64(c.rate), "%ofrate")
+			}
+		})
+	}
 }
