@@ -28,7 +28,7 @@ func busy(t *testing.T, faults string) []admin.Device {
 	a, b := inspecttest.Pair(t, faults, func(c *inspect.Config) {
 		c.Clients = func() []admin.ClientInfo { return []admin.ClientInfo{{ID: 1, PID: 7}} }
 	})
-	q, _ := inspecttest.Connect(t, a, b, verbs.ConnectOptions{PathMTU: 1024})
+	q, _ := inspecttest.Connect(t, a, b, verbs.ConnectOptions{PathMTU: 1024, Timeout: 20}) // 4 s: a busy machine sends nothing again
 	wc := inspecttest.Write(t, a, b, q, 10000)
 	require.NoError(t, wc.Err())
 	return []admin.Device{a.Device, b.Device}
