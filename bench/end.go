@@ -30,6 +30,7 @@ type job struct {
 	Link    string        // (udp)
 	Faults  string        // at the end that takes
 	Pinned  bool          // both ends on one processor
+	CC      string        // congestion control, as gorxe.Config has it (DCQCN)
 	Rxed    string        // who uses the device of a daemon: client, server or both (neither)
 
 	// What the program adds.
@@ -167,7 +168,7 @@ func (e *end) work(peer netip.Addr) (samples, error) {
 
 // open makes the device, the region and the connections.
 func (e *end) open(peer netip.Addr) (err error) {
-	cfg := gorxe.Config{Interface: e.Interface, Link: e.Link}
+	cfg := gorxe.Config{Interface: e.Interface, CC: e.CC, Link: e.Link}
 	if e.Server {
 		cfg.Faults = e.Faults
 	}

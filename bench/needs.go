@@ -47,6 +47,12 @@ func needs() []need {
 		{name: "RC SEND 2 B half round trip, one end behind rxed", of: "send_lat_rxed.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 1.7, atMost: true},
 		{name: "RC SEND 2 B half round trip, both behind rxed", of: "send_lat_rxed2.p50", against: []string{"send_lat_own.p50"}, words: "embedded", ratio: 2.8, atMost: true},
 		{name: "small message in rxed beside bulk: ahead of it, p99", of: "queue_rxed.ahead.p99", words: "super-packets", ratio: 2, atMost: true},
+		{name: "RC WRITE 1 MiB, with DCQCN", of: "write_1m_cc", against: []string{"write_1m_none"}, words: "without", ratio: 0.97},
+		{name: "RC WRITE 64 KiB, with DCQCN", of: "write_64k_cc", against: []string{"write_64k_none"}, words: "without", ratio: 0.97},
+		{name: "RC WRITE 64 KiB over 1000 QPs, with DCQCN", of: "many_cc", against: []string{"many_none"}, words: "without", ratio: 0.97},
+		{name: "RC READ 1 MiB, with DCQCN", of: "read_1m_cc", against: []string{"read_1m_none"}, words: "without", ratio: 0.97},
+		{name: "RC SEND 64 B in lists, with DCQCN", of: "rate_64_cc.millions", against: []string{"rate_64_none.millions"}, words: "without", ratio: 0.97},
+		{name: "RC SEND 2 B half round trip, with DCQCN", of: "send_lat_cc.p50", against: []string{"send_lat_none.p50"}, words: "without", ratio: 1 / 0.97, atMost: true},
 		{name: "allocations a packet, RC WRITE 64 KiB", of: "write_64k.allocs", words: "", ratio: 0.001, atMost: true},
 	}
 }

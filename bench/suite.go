@@ -69,6 +69,18 @@ func programs(o *options) []program {
 		queueing(o, "queue_rxed"),
 		ours("asleep_lat_own", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond}),
 		ours("asleep_lat_rxed", job{Op: "send_lat", Size: 2, Blocked: true, Think: 200 * time.Microsecond, Rxed: "server"}),
+		ours("write_1m_cc", job{Op: "write", Size: mib}),
+		ours("write_1m_none", job{Op: "write", Size: mib, CC: "none"}),
+		ours("write_64k_cc", job{Op: "write", Size: 64 * kib, Window: 16}),
+		ours("write_64k_none", job{Op: "write", Size: 64 * kib, Window: 16, CC: "none"}),
+		ours("many_cc", job{Op: "write", Size: 64 * kib, Window: 16, QPs: 10000, Active: 1000}),
+		ours("many_none", job{Op: "write", Size: 64 * kib, Window: 16, QPs: 10000, Active: 1000, CC: "none"}),
+		ours("read_1m_cc", job{Op: "read", Size: mib}),
+		ours("read_1m_none", job{Op: "read", Size: mib, CC: "none"}),
+		ours("send_lat_cc", job{Op: "send_lat", Size: 2}),
+		ours("send_lat_none", job{Op: "send_lat", Size: 2, CC: "none"}),
+		ours("rate_64_cc", job{Op: "send", Size: 64, Window: 512, List: 64}),
+		ours("rate_64_none", job{Op: "send", Size: 64, Window: 512, List: 64, CC: "none"}),
 		ours("rate_64", job{Op: "send", Size: 64, Window: 512, List: 64}),
 	}
 }
