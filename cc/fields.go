@@ -154,17 +154,28 @@ func (c *Config) Set(name, value string) error {
 }
 
 // Parse changes c by a list such as "dcqcn,rp_ai_rate=10,profile=paper": an
-// algorithm may come first, without its name. It is checked as a whole, and on
-// error nothing is changed.
+// algorithm may come first, without its name. A profile counts before everything
+// else, wherever it stands. It is checked as a whole, and on error nothing is changed.
 func (c *Config) Parse(list string) error {
 	next := *c
-	for i, item := range strings.Split(list, ",") {
+	items := strings.Split(list, ",")
+	for _, item := range items {
+		if name, value, _ := strings.Cut(strings.TrimSpace(item), "="); name == "profile" {
+			if err := next.SetProfile(value); err != nil {
+				return err
+			}
+		}
+	}
+	for i, item := range items {
 		name, value, ok := strings.Cut(strings.TrimSpace(item), "=")
 		if !ok {
 			if i > 0 || name == "" {
 				return fmt.Errorf("%q: it takes an algorithm (%s), then name=value, with commas between", item, find("algorithm").Range())
 			}
 			name, value = "algorithm", name
+		}
+		if name == "profile" {
+			continue
 		}
 		if err := next.Set(name, value); err != nil {
 			return err

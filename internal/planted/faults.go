@@ -58,8 +58,8 @@ var faults = []fault{
 	}}},
 	{"after a loss the packet behind the lost one is the first to be sent again", "B32, B34", []edit{{
 		"rc/retransmit.go",
-		"q.control.OnLoss(now)\n\tq.rewind(r.una)",
-		"q.control.OnLoss(now)\n\tif q.rewind(r.una); r.high.Diff(r.una) > 1 {\n\t\tq.rewind(r.una.Add(1))\n\t}",
+		"q.rewind(r.una)\n\tr.deadline = math.MaxInt64 // armed",
+		"if q.rewind(r.una); r.high.Diff(r.una) > 1 {\n\t\tq.rewind(r.una.Add(1))\n\t}\n\tr.deadline = math.MaxInt64 // armed",
 	}}},
 	{"each sign of a loss starts a restart", "B26, IBA 9.7.5.1.2", []edit{{
 		"rc/retransmit.go",
