@@ -222,8 +222,11 @@ func TestPacketLen(t *testing.T) {
 		of   superOf
 		want int
 	}{
-		{superOf{sizes: []int{1040}}, 1068}, {superOf{sizes: []int{1040, 1040}}, 1068}, {superOf{sizes: []int{1040, 1040}, v6: true}, 1088},
-		{superOf{sizes: []int{1040, 1040}, tags: []uint16{5}}, 1068}, {superOf{sizes: []int{1040}, tags: []uint16{5}}, 1068},
+		{superOf{sizes: []int{1040}}, 1068},
+		{superOf{sizes: []int{1040, 1040}}, 1068},
+		{superOf{sizes: []int{1040, 1040}, v6: true}, 1088},
+		{superOf{sizes: []int{1040, 1040}, tags: []uint16{5}}, 1068},
+		{superOf{sizes: []int{1040}, tags: []uint16{5}}, 1068},
 	} {
 		s := super(&c.of)
 		require.Equal(t, c.want, packetLen(s.vnet, s.frame))
@@ -241,8 +244,11 @@ func TestPacketLen(t *testing.T) {
 // right headers that hold all octets.
 func FuzzCut(f *testing.F) {
 	for _, c := range []superOf{
-		{sizes: []int{64}}, {sizes: []int{64}, sum: true, v6: true}, {sizes: []int{272, 272, 16}, tags: []uint16{1, 2}},
-		{sizes: []int{1040, 1040, 20}, v6: true}, {sizes: []int{64, 64}, fixed: true},
+		{sizes: []int{64}},
+		{sizes: []int{64}, sum: true, v6: true},
+		{sizes: []int{272, 272, 16}, tags: []uint16{1, 2}},
+		{sizes: []int{1040, 1040, 20}, v6: true},
+		{sizes: []int{64, 64}, fixed: true},
 	} {
 		s := super(&c)
 		f.Add(s.vnet, s.frame)
@@ -301,4 +307,21 @@ func requireHeadersOf(t *testing.T, p *packet) {
 	if sum != 0xffff {
 		t.Fatalf("UDP checksum: sum %#x", sum)
 	}
+}
+
+// A checksum that comes out as 0 is sent as its complement, since 0 says that there is none.
+func TestChecksumOfZero(t *testing.T) {
+	s := super(&superOf{sizes: []int{64}, sum: true})
+	var r run
+	var p packet
+	require.True(t, r.parse(s.vnet, s.frame))
+	r.cut(&p, 0)
+	// What is added to a word makes the checksum less by as much.
+	at := p.bth + 20
+	binary.BigEndian.PutUint16(p.frame[at:], 0)
+	p.setChecksum()
+	sum := wire.UDP(p.frame[p.bth-wire.UDPLen:]).Checksum()
+	binary.BigEndian.PutUint16(p.frame[at:], sum)
+	p.setChecksum()
+	require.EqualValues(t, 0xffff, wire.UDP(p.frame[p.bth-wire.UDPLen:]).Checksum())
 }

@@ -39,8 +39,10 @@ func FrameSocket(ifindex, buf int) (int, error) {
 
 func setUpFrames(fd, ifindex, buf int) error {
 	for _, o := range [...][2]int{
-		{unix.SOL_PACKET, unix.PACKET_VNET_HDR}, {unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING},
-		{unix.SOL_PACKET, unix.PACKET_AUXDATA}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS},
+		{unix.SOL_PACKET, unix.PACKET_VNET_HDR},
+		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING},
+		{unix.SOL_PACKET, unix.PACKET_AUXDATA},
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS},
 	} {
 		if err := SetInt(fd, o[0], o[1], 1); err != nil {
 			return err
