@@ -89,7 +89,10 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	guest := &end{side: kernel{far}, addr: far.GID().Addr()}
 	w := &world{
 		ctx: ctx, typ: verbs.RC, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU))),
-		silence: time.Second, guest: o.Guest, group: verbs.GIDOf(groupOf(o.Guest, o.Case.Family)),
+		silence: time.Second, guest: o.Guest, host: o.Host, group: verbs.GIDOf(groupOf(o.Guest, o.Case.Family)),
+	}
+	if j := jamOf(o.Case.Kind); j != nil {
+		w.jam = *j
 	}
 	if o.Case.long() {
 		w.timeout = 14 // rxe waits for it hundreds of times

@@ -27,12 +27,13 @@ const (
 
 // Groups of cases.
 const (
-	groupPingpong  = "pingpong"
-	groupPerf      = "perf"
-	groupVerbs     = "verbs"
-	groupTrouble   = "trouble" // one end does what the other has to put up with
-	groupFaults    = "faults"
-	groupMulticast = "multicast"
+	groupPingpong   = "pingpong"
+	groupPerf       = "perf"
+	groupVerbs      = "verbs"
+	groupTrouble    = "trouble" // one end does what the other has to put up with
+	groupFaults     = "faults"
+	groupMulticast  = "multicast"
+	groupCongestion = "congestion" // a bottleneck, marks and CNPs
 )
 
 // Case is one thing to try.
@@ -85,6 +86,8 @@ func (c *Case) over() string {
 // ourFaults are the rules that break our traffic, or "".
 func (c *Case) ourFaults() string {
 	switch {
+	case c.Group == groupCongestion:
+		return jamOf(c.Kind).rules
 	case c.Where != "ours":
 		return ""
 	case c.long():
@@ -103,6 +106,9 @@ func (c *Case) byHand() bool { return c.Kind == "answers" || c.Kind == "replies"
 // counted reports whether packets of a case are captured and counted.
 func (c *Case) counted() bool { return c.Kind == "silent" || c.Kind == "late" }
 
+// looked reports whether packets of a case are captured, to be counted or looked at.
+func (c *Case) looked() bool { return c.counted() || c.Group == groupCongestion }
+
 // The dimensions that the groups are made of.
 var (
 	roles    = []Role{Client, Server}
@@ -120,6 +126,7 @@ func allCases(reference bool) []Case {
 	out = append(out, rcPingpongs()...)
 	out = append(out, procedureCases()...)
 	out = append(out, unconnectedCases()...)
+	out = append(out, congestionCases()...)
 	out = append(out, newPingpongs()...)
 	return append(out, perfCases()...)
 }

@@ -218,7 +218,7 @@ func TestDraw(t *testing.T) {
 			groups[c.Group]++
 		}
 	}
-	if fmt.Sprint(groups) != "map[faults:1 multicast:1 perf:1 pingpong:1 trouble:1 verbs:1]" {
+	if fmt.Sprint(groups) != "map[congestion:1 faults:1 multicast:1 perf:1 pingpong:1 trouble:1 verbs:1]" {
 		t.Errorf("over xdp: %v", groups)
 	}
 	if slices.Equal(names(a), names(b)) || !slices.Equal(names(a), names(draw(all, smokeShare, 1))) {

@@ -24,7 +24,9 @@ type notice struct {
 	link   string
 }
 
-func (n *notice) name() string { return fmt.Sprintf("%s/%v/IPv%d/%s", n.pacing, n.gap, n.family, n.link) }
+func (n *notice) name() string {
+	return fmt.Sprintf("%s/%v/IPv%d/%s", n.pacing, n.gap, n.family, n.link)
+}
 
 // TestCNPsOnTheWire: three devices send to a fourth, on the other side of a wire, by
 // queue pairs of every kind; two have a fifth of their packets marked, the third none.

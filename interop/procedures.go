@@ -63,6 +63,13 @@ var procedures = map[string]func(*world) error{
 
 	"windows": (*world).windows,
 
+	"marks":         (*world).jammed,
+	"marks-of-ours": (*world).jammed,
+	"not-ect":       (*world).jammed,
+	"no-marks":      (*world).jammed,
+	"slow-line":     (*world).jammed,
+	"forged-cnps":   (*world).forgedCNPs,
+
 	"group":       (*world).multicast,
 	"mckey":       (*world).mckey,
 	"two-of-ours": (*world).twoOfOurs,

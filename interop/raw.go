@@ -181,6 +181,10 @@ func (l *line) answers(wait time.Duration) (string, error) {
 		if p == nil {
 			return strings.Join(s, ", "), nil
 		}
+		if p.Opcode == bth.CNP { // its PSN means nothing
+			s = append(s, answerName(p))
+			continue
+		}
 		s = append(s, fmt.Sprintf("%s of %d", answerName(p), p.PSN.Diff(l.psn)))
 	}
 }

@@ -131,7 +131,8 @@ type Result struct {
 	Guest   map[string]uint64 `json:"guest_counters,omitempty"` // what moved
 	Ours    map[string]uint64 `json:"our_counters,omitempty"`
 
-	wire []claim // what the case says of its packets
+	wire    []claim // what the case says of its packets
+	relayed string  // what rxe relay reported, as JSON
 }
 
 // run does a case, twice when the guest is to blame for the first try: emulated
@@ -212,8 +213,12 @@ func (r *runner) try(ctx context.Context, c *Case) Result {
 	if err == nil {
 		err = r.judge(ctx, c, &res)
 		stop()
-		if err == nil && c.counted() {
+		switch {
+		case err != nil:
+		case c.counted():
 			err = res.count(ctx, file)
+		case c.Group == groupCongestion:
+			err = r.judgeTraffic(ctx, c, &res, file)
 		}
 		if r.pcap == "" && file != "" {
 			_ = os.Remove(file)
@@ -280,7 +285,7 @@ func (r *runner) judge(ctx context.Context, c *Case, res *Result) error {
 			res.Guest[k] = d
 		}
 	}
-	if c.Group != groupFaults && c.Group != groupTrouble {
+	if c.Group != groupFaults && c.Group != groupTrouble && c.Kind != "slow-line" {
 		err = errors.Join(err, clean(res.Guest))
 	}
 	if err != nil {
@@ -327,11 +332,20 @@ func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
 			_, _ = rig.Exec(ctx, r.guest, netemDown)
 		}()
 	}
+	relayed := func() (string, error) { return "", nil }
+	if c.Group == groupCongestion && jamOf(c.Kind).relay != "" {
+		if relayed, err = r.throughRelay(ctx, jamOf(c.Kind).relay); err != nil {
+			return err
+		}
+	}
 	p, err := r.start(ctx, c, r.self, agentFlag, string(text))
 	if err != nil {
-		return err
+		_, rerr := relayed()
+		return errors.Join(err, rerr)
 	}
 	a, err := p.answer()
+	report, rerr := relayed()
+	res.relayed, err = report, errors.Join(err, rerr)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("not done in %v: %w", caseLimit, err)
@@ -348,7 +362,7 @@ func (r *runner) agent(ctx context.Context, c *Case, res *Result) error {
 // capture records the guest's RoCE packets of a case, if that was asked for or
 // they are to be counted.
 func (r *runner) capture(c *Case) (file string, stop func(), err error) {
-	if r.pcap == "" && !c.counted() {
+	if r.pcap == "" && !c.looked() {
 		return "", func() {}, nil
 	}
 	file = filepath.Join(cmp.Or(r.pcap, filepath.Dir(r.self)), strings.ReplaceAll(c.Name(), "/", "-")+".pcap")

@@ -49,6 +49,8 @@ type world struct {
 	silence  time.Duration                                 // how long nothing must happen for nothing to follow
 	group    verbs.GID                                     // a multicast group that is this case's alone
 	guest    int                                           // the guest's number
+	host     int                                           // ours
+	jam      jam                                           // of a case of congestion
 	note     string                                        // what a procedure wants said of its success
 	wire     []claim                                       // what it says of the packets
 }

@@ -134,7 +134,22 @@ func (q *QP) connectArgs(local, remote verbs.Endpoint, o verbs.ConnectOptions) a
 		"rq_psn": remote.PSN, "sq_psn": local.PSN, "mtu": int(o.PathMTU), "timeout": o.Timeout, "retry": o.RetryCnt,
 		"rnr_retry": o.RNRRetry, "min_rnr": o.MinRNRTimer, "rd_atomic": o.MaxRdAtomic,
 		"dest_rd_atomic": o.MaxDestRdAtomic, "access": o.Access,
+		"tclass": o.TrafficClass,
 	}
+}
+
+// CNP is a congestion notification packet that the guest's program makes by hand: its
+// Soft-RoCE never sends one.
+type CNP struct {
+	To       uint32 // queue pair number
+	Src, Dst netip.Addr
+	MAC      string // of the destination, as 02:00:00:00:00:64
+	Count    int    // how often it is sent
+}
+
+// CNP sends CNPs, through a packet socket.
+func (e *Endpoint) CNP(c CNP) error {
+	return e.call("cnp", args{"dest_qpn": c.To, "src": c.Src.String(), "dst": c.Dst.String(), "mac": c.MAC, "n": c.Count}, nil)
 }
 
 // Activate takes a UD queue pair to RTS.

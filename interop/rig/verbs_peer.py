@@ -14,7 +14,7 @@ everything the endpoint made is destroyed.
   use_cq   depth                                   (a new CQ, for the queue pairs to come and for poll)
   qp       type rc|uc|ud, srq?, max_wr?            -> qp, qpn   (RESET)
   connect  qp, dest_qpn, dgid, rq_psn, sq_psn, mtu 256..4096, timeout, retry, rnr_retry,
-           min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?, rtr? (through INIT and RTR to RTS, or RTR only)
+           min_rnr, rd_atomic, dest_rd_atomic?, qkey, access?, tclass?, rtr? (through INIT and RTR to RTS, or RTR only)
   state    qp                                      -> state (0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR), sq_psn, rq_psn
   modify   qp, to reset|sqd|err                    (state change)
   destroy  qp
@@ -30,11 +30,12 @@ everything the endpoint made is destroyed.
   local_inv qp, key, id | dealloc mw
   together calls [{op, ...}...]                    (one after the other, without waiting for requests)
   poll     n, ms (0: look once)                    -> wc [{id, status, vendor, opcode, len, imm, qpn, flags, src}]
+  cnp      dest_qpn, src, dst, mac, n              (congestion notifications made by hand, from any address)
   events                                           -> events [{type, qpn}], the asynchronous ones since the last look
   counters                                         -> name: value (the port's hw_counters, of its attributes
            bad_pkey_cntr and qkey_viol_cntr, and "net ...": what IP, UDP and eth0 lost)
 """
-import ctypes, ipaddress, json, os, select, socket, socketserver, struct, sys, threading, time
+import ctypes, ipaddress, json, os, select, socket, socketserver, struct, sys, threading, time, zlib
 import pyverbs.enums as e
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -128,13 +129,13 @@ class Endpoint:
         return AHAttr(gr=GlobalRoute(dgid=gid(dgid), sgid_index=self.sgid, traffic_class=tclass, hop_limit=hop), is_global=1, port_num=1)
 
     def connect(self, qp, dest_qpn=0, dgid=None, rq_psn=0, sq_psn=0, mtu=1024, timeout=14, retry=7, rnr_retry=7,
-                min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL, rtr=False):
+                min_rnr=12, rd_atomic=4, dest_rd_atomic=None, qkey=0x11111111, access=FULL, rtr=False, tclass=0):
         q, t = self.qps[qp], self.types[qp]
         a = QPAttr(); a.port_num = 1; a.qkey = qkey
         if t != 'ud': a.qp_access_flags = access
         if not rtr: q.to_init(a)  # to_rtr does so itself
         if t != 'ud':
-            a.path_mtu = MTUS[mtu]; a.dest_qp_num = dest_qpn; a.rq_psn = rq_psn; a.ah_attr = self.ah(dgid)
+            a.path_mtu = MTUS[mtu]; a.dest_qp_num = dest_qpn; a.rq_psn = rq_psn; a.ah_attr = self.ah(dgid, tclass)
             if t == 'rc': a.max_dest_rd_atomic = rd_atomic if dest_rd_atomic is None else dest_rd_atomic; a.min_rnr_timer = min_rnr
         if rtr: return q.to_rtr(a)
         a.sq_psn = sq_psn
@@ -228,6 +229,31 @@ class Endpoint:
                 out.append(dict(id=w.wr_id, status=int(w.status), opcode=int(w.opcode), len=w.byte_len,
                                 vendor=w.vendor_err, imm=w.imm_data if w.wc_flags & INV else socket.ntohl(w.imm_data), qpn=w.qp_num, flags=int(w.wc_flags), src=w.src_qp))
         return dict(wc=out)
+
+    def cnp(self, dest_qpn, src, dst, mac, n=1):
+        """IBA Annex A17.9.3, and 9.2.11 and A17.3.3 for the ICRC: what may change on the way counts as ones."""
+        src, dst = ipaddress.ip_address(src), ipaddress.ip_address(dst)
+        bth = struct.pack('!BBHII', 0x81, 0x40, 0xffff, 1 << 30 | dest_qpn, 0) + bytes(16)
+        udp = lambda s: struct.pack('!HHHH', 49152 + dest_qpn % 16384, 4791, 8 + len(bth) + 4, s)
+        if src.version == 4:
+            ip = lambda tos, ttl, s: struct.pack('!BBHHHBBH4s4s', 0x45, tos, 20 + 8 + len(bth) + 4, 0, 0x4000, ttl, 17, s, src.packed, dst.packed)
+            words = struct.unpack('!10H', ip(0xc2, 64, 0)); s = sum(words); s = (s & 0xffff) + (s >> 16); s = (s & 0xffff) + (s >> 16)
+            head, masked, kind = ip(0xc2, 64, 0xffff ^ s), ip(255, 255, 0xffff), 0x0800
+        else:
+            ip = lambda flow, hop: struct.pack('!IHBB16s16s', 6 << 28 | flow, 8 + len(bth) + 4, 17, hop, src.packed, dst.packed)
+            head, masked, kind = ip(0xc2 << 20, 64), ip(0xfffffff, 255), 0x86dd
+        icrc = zlib.crc32(b'\xff' * 8 + masked + udp(0xffff) + bth[:4] + b'\xff' + bth[5:])
+        check = 0
+        if src.version == 6:
+            b = src.packed + dst.packed + struct.pack('!II', 8 + len(bth) + 4, 17) + udp(0) + bth + struct.pack('<I', icrc)
+            s = sum(struct.unpack(f'!{len(b) // 2}H', b))
+            while s >> 16: s = (s & 0xffff) + (s >> 16)
+            check = 0xffff ^ s or 0xffff
+        own = open('/sys/class/net/eth0/address').read().strip()
+        frame = bytes.fromhex((mac + own).replace(':', '')) + struct.pack('!H', kind) + head + udp(check) + bth + struct.pack('<I', icrc)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+            s.bind(('eth0', 0))
+            for _ in range(n): s.send(frame); time.sleep(0.0001)
 
     def events(self):
         """As ibv_get_async_event and ibv_ack_async_event do. An event has the address of what it is about; a
