@@ -251,13 +251,20 @@ func TestPFC(t *testing.T) {
 				require.Positive(t, a.Pauses, name)
 				require.Positive(t, b.Pauses, name)
 				if l.Delay > 0 {
-					_, lost, _ = overload(t, l, &PFC{XOFF: xoff}, octets, 1_000_000/octets)
+					_, lost, head = overload(t, l, &PFC{XOFF: xoff}, octets, 1_000_000/octets)
 					require.Positive(t, lost, name)
+					require.Zero(t, head, name)
 				}
 			}
 		}
 	}
-	_, lost, _ := overload(t, ten, nil, 1000, 4000)
+	// With hardly a threshold one port takes all of the shared part, and the other
+	// has its headroom alone. It goes on only when that is empty.
+	_, lost, head := overload(t, ten, &PFC{Alpha: 64, Headroom: ten.Headroom(1000)}, 1000, 1000)
+	require.Zero(t, lost)
+	require.LessOrEqual(t, head, ten.Headroom(1000))
+
+	_, lost, _ = overload(t, ten, nil, 1000, 4000)
 	require.EqualValues(t, 2*4000-1000, lost)
 }
 
@@ -468,12 +475,15 @@ func TestDumbbell(t *testing.T) {
 // paused does too.
 func TestPortQueue(t *testing.T) {
 	for _, queue := range []int{1, 3000, 20_000, 1 << 20} {
-		s, _, _ := dumbbell(t, Config{}, Topology{Line: ten, Trunk: Line{Rate: 40e9}, Node: NodeConfig{Queue: queue}}, 0, 8, 64<<10)
+		s, took, _ := dumbbell(t, Config{}, Topology{Line: ten, Trunk: Line{Rate: 40e9}, Node: NodeConfig{Queue: queue}}, 0, 8, 64<<10)
+		require.Less(t, took, 8*64<<10*8/10*time.Nanosecond*110/100+20*time.Microsecond, "%d octets", queue)
 		require.LessOrEqual(t, s.nodes[0].port.Stats().MaxQueue, max(queue, 1200))
 		require.Zero(t, s.Counts().Dropped)
 	}
-	s, _, _ := dumbbell(t, Config{Faults: "tx drop 50% limit=40"}, Topology{Line: ten, Node: NodeConfig{Queue: 1}}, 0, 2, 8<<10)
+	// What faults have lost leaves room at once: nothing waits for a timeout.
+	s, took, _ := dumbbell(t, Config{Faults: "tx drop first=5 opcode=RC_WRITE_*"}, Topology{Line: ten, Node: NodeConfig{Queue: 1}}, 0, 8, 64<<10)
 	require.NotZero(t, s.Counts().Lost)
+	require.Less(t, took, 10*time.Millisecond)
 }
 
 // BenchmarkSwitch is packets of 1024 octets from NIC to NIC over two switches; the
