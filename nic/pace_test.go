@@ -148,14 +148,14 @@ func (s *stream) noRetries() {
 var families = [][2]string{{"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "2001:db8::2"}}
 
 // TestPacedRate: a rate limit is kept within 2 % by whoever polls steadily, and who
-// comes by at random times and is away for a millisecond now and then.
+// comes by at random times and is away for half a millisecond now and then.
 func TestPacedRate(t *testing.T) {
 	for i, k := range kinds {
 		for j, mtu := range []verbs.MTU{256, 1024, 4096} {
 			for l, kbps := range []uint32{1000, 77_000, 1_000_000, 8_000_000} {
 				for _, mode := range []string{"events", "steady", "random"} {
-					if mode == "random" && (i+j+l)%2 == 1 {
-						continue // the other half will do
+					if mode == "random" && (i+j+l)%2 == 1 || mode == "steady" && (i+j+l)%2 == 0 {
+						continue // half of each will do
 					}
 					family := families[(i+j)&1]
 					rate := int64(kbps) * 1000
@@ -171,7 +171,7 @@ func TestPacedRate(t *testing.T) {
 						packet := int64(mtu+100) * 8e9 / rate
 						d := max(100*packet, 5_000_000)
 						if mode == "random" {
-							d = max(400*packet, 60_000_000, min(150_000_000, 1000*packet))
+							d = max(400*packet, 40_000_000, min(150_000_000, 1000*packet))
 						}
 						tick := min(max(packet/16, 1000), 20_000)
 						rnd := rand.New(rand.NewPCG(uint64(i), uint64(j)))
@@ -186,7 +186,7 @@ func TestPacedRate(t *testing.T) {
 							tick = min(max(packet/4, 2000), 100_000)
 							r.tick = func() int64 {
 								if rnd.Int64N(max(100, 10_000_000/tick)) == 0 {
-									return 1e6
+									return 500_000
 								}
 								return 1 + rnd.Int64N(2*tick)
 							}

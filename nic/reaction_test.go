@@ -376,6 +376,7 @@ func TestSetCC(t *testing.T) {
 		for j, q := range qs {
 			wr := writeTo(a, b, 60_000)
 			wr.ID = uint64(i<<8 | j)
+			wr.RemoteAddr += uint64(j) * 60_000 // shards write at the same time
 			post(t, q, wr)
 		}
 		seen := map[uint64]bool{}
