@@ -81,7 +81,10 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	if !ok {
 		return fmt.Errorf("no procedure %q", o.Case.Kind)
 	}
-	far, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+	dial := func() (*peer.Endpoint, error) {
+		return peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+	}
+	far, err := dial()
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	guest := &end{side: kernel{far}, addr: far.GID().Addr()}
 	w := &world{
 		ctx: ctx, typ: verbs.RC, mtu: verbs.MTU(o.Case.MTU), timeout: 17, rng: rand.New(rand.NewPCG(1, uint64(o.Case.MTU))),
-		silence: time.Second, guest: o.Guest, host: o.Host, group: verbs.GIDOf(groupOf(o.Guest, o.Case.Family)),
+		silence: time.Second, guest: o.Guest, host: o.Host, another: dial, group: verbs.GIDOf(groupOf(o.Guest, o.Case.Family)),
 	}
 	if j := jamOf(o.Case.Kind); j != nil {
 		w.jam = *j
@@ -106,7 +109,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 	var began map[string]uint64 // the device's counters: a daemon's has been used before
 	open := func() error { return nil }
 	if o.Case.Link == linkReference {
-		near, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+		near, err := dial()
 		if err != nil {
 			return err
 		}
@@ -141,7 +144,7 @@ func (a *answer) carryOut(ctx context.Context, o *order) error {
 		if err := far.Close(); err != nil {
 			return err
 		}
-		again, err := peer.Dial(ctx, net.JoinHostPort(rig.Addr(o.Guest), strconv.Itoa(peer.Port)), o.SGID)
+		again, err := dial()
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/gorxe/gorxe/interop/peer"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -50,6 +51,7 @@ type world struct {
 	group    verbs.GID                                     // a multicast group that is this case's alone
 	guest    int                                           // the guest's number
 	host     int                                           // ours
+	another  func() (*peer.Endpoint, error)                // another endpoint in the guest of its own
 	jam      jam                                           // of a case of congestion
 	note     string                                        // what a procedure wants said of its success
 	wire     []claim                                       // what it says of the packets
