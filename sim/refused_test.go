@@ -66,8 +66,8 @@ var refusals = []refusal{
 		status:  verbs.WCRemInvReqErr, reason: trace.FailQPAccess, event: verbs.EventQPReqErr,
 	},
 	{
-		sight: sight{"too-many-reads", "more READs than max_dest_rd_atomic"}, bad: func(_ *refused, w *verbs.SendWR) { w.Opcode = verbs.WRRead }, more: 3,
-		options: func(a, b *verbs.ConnectOptions) { a.MaxRdAtomic, b.MaxDestRdAtomic = 4, 3 },
+		sight: sight{"too-many-reads", "more READs than max_dest_rd_atomic"}, bad: func(_ *refused, w *verbs.SendWR) { w.Opcode = verbs.WRRead }, more: 7, // those that a paced restart sends apart leave four together
+		options: func(a, b *verbs.ConnectOptions) { a.MaxRdAtomic, b.MaxDestRdAtomic = 8, 3 },
 		status:  verbs.WCRemInvReqErr, reason: trace.FailTooManyReads, event: verbs.EventQPReqErr,
 	},
 	{
