@@ -303,8 +303,13 @@ func TestCNPSpacing(t *testing.T) {
 			name string
 			want int
 		}{
-			{b, qb, "np_ecn_marked_roce_packets", m.marked}, {b, qb, "np_cnp_sent", len(m.cnps)}, {a, qa, "rp_cnp_handled", len(m.cnps)},
-			{a, qa, "np_cnp_sent", 0}, {a, qa, "np_ecn_marked_roce_packets", 0}, {b, qb, "rp_cnp_handled", 0}, {a, qa, "rp_cnp_ignored", 0},
+			{b, qb, "np_ecn_marked_roce_packets", m.marked},
+			{b, qb, "np_cnp_sent", len(m.cnps)},
+			{a, qa, "rp_cnp_handled", len(m.cnps)},
+			{a, qa, "np_cnp_sent", 0},
+			{a, qa, "np_ecn_marked_roce_packets", 0},
+			{b, qb, "rp_cnp_handled", 0},
+			{a, qa, "rp_cnp_ignored", 0},
 		} {
 			require.EqualValues(t, x.want, stat(t, x.q, x.name), x.name)
 			require.EqualValues(t, x.want, counter(t, x.t, x.name), x.name)
@@ -414,8 +419,8 @@ func TestCNPFor(t *testing.T) {
 			return false
 		}
 	}
-	var cnpsByA = "192.0.2.1"
-	var cnpsByB = "192.0.2.2"
+	cnpsByA := "192.0.2.1"
+	cnpsByB := "192.0.2.2"
 	for _, c := range []struct {
 		name   string
 		typ    verbs.QPType

@@ -75,8 +75,12 @@ type traffic struct {
 }
 
 var kinds = []traffic{
-	{"RC WRITE", verbs.RC, verbs.WRWrite}, {"RC SEND", verbs.RC, verbs.WRSend}, {"RC READ", verbs.RC, verbs.WRRead},
-	{"UC WRITE", verbs.UC, verbs.WRWrite}, {"UC SEND", verbs.UC, verbs.WRSend}, {"UD SEND", verbs.UD, verbs.WRSend},
+	{"RC WRITE", verbs.RC, verbs.WRWrite},
+	{"RC SEND", verbs.RC, verbs.WRSend},
+	{"RC READ", verbs.RC, verbs.WRRead},
+	{"UC WRITE", verbs.UC, verbs.WRWrite},
+	{"UC SEND", verbs.UC, verbs.WRSend},
+	{"UD SEND", verbs.UD, verbs.WRSend},
 }
 
 // stream is such a queue pair, its peer, which of the two a rate limit is for, and

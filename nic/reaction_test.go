@@ -314,8 +314,13 @@ func TestECT(t *testing.T) {
 		class uint8
 		want  uint8
 	}{
-		{"dcqcn", 0, ect0}, {"dcqcn", 26 << 2, 26<<2 | ect0}, {"dcqcn", 26<<2 | 1, 26<<2 | 1}, {"rp_enable=0", 0, 0},
-		{"none", 26 << 2, 26 << 2}, {"window", 0, 0}, {"swift", 0, 0},
+		{"dcqcn", 0, ect0},
+		{"dcqcn", 26 << 2, 26<<2 | ect0},
+		{"dcqcn", 26<<2 | 1, 26<<2 | 1},
+		{"rp_enable=0", 0, 0},
+		{"none", 26 << 2, 26 << 2},
+		{"window", 0, 0},
+		{"swift", 0, 0},
 	} {
 		r := newRoad(t)
 		a, b := r.open("192.0.2.1", 1, nil), r.open("192.0.2.2", 1, nil)
