@@ -30,6 +30,9 @@ type Pacer struct {
 // Next returns when the next burst may leave.
 func (p *Pacer) Next() int64 { return p.next }
 
+// Behind reports whether lost time is being made good.
+func (p *Pacer) Behind() bool { return p.next > p.due }
+
 // Idle says that there was nothing to send until now.
 func (p *Pacer) Idle(now int64) { p.due = max(p.due, now) }
 

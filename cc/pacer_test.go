@@ -199,3 +199,23 @@ func TestSlower(t *testing.T) {
 	require.Equal(t, int64(5), Slower(9, 5))
 	require.Equal(t, int64(5), Slower(5, 9))
 }
+
+// Behind is true from a burst that left late until the time that was lost is made
+// good, and never while everything leaves in time.
+func TestPacerBehind(t *testing.T) {
+	var p Pacer
+	now := int64(1e9)
+	p.Idle(now)
+	for range 10 {
+		p.Sent(now, 1250, 1e9, LateLimit) // 10 us
+		require.False(t, p.Behind())
+		now = p.Next()
+	}
+	now += 100_000
+	sent := 0
+	for p.Sent(now, 1250, 1e9, LateLimit); p.Behind(); p.Sent(now, 1250, 1e9, LateLimit) {
+		now = p.Next()
+		sent++
+	}
+	require.InDelta(t, 20, sent, 1, "100 us at twice the rate take 20 bursts of 10 us")
+}

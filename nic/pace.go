@@ -45,6 +45,16 @@ func (s *shard) pace(now int64, q *qp) {
 	}
 }
 
+// paceDeadline returns when the first may send, or never; now, so that nobody sleeps
+// until then, when that is behind its schedule: who sleeps while others want the
+// processor is late again.
+func (s *shard) paceDeadline(now int64) int64 {
+	if len(s.paced) > 0 && !s.n.cfg.Manual && s.paced[0].q.pacer.Behind() {
+		return now
+	}
+	return s.paced.next()
+}
+
 // unpace gives those whose time has come their turn.
 func (s *shard) unpace(now int64) {
 	for s.paced.next() <= now {

@@ -143,7 +143,7 @@ func (s *shard) step(now int64, by stepper) (deadline int64) {
 	s.resume()
 	s.settle(now)
 	s.notify()
-	deadline = min(s.wheel.deadline(), s.paced.next())
+	deadline = min(s.wheel.deadline(), s.paceDeadline(now))
 	if more || s.ready.len()+len(s.cnps) > 0 && !s.full || len(s.failing) > 0 {
 		deadline = min(deadline, now)
 	}

@@ -144,7 +144,7 @@ func (r *result) show(w io.Writer) {
 // pick are counters worth a look.
 func pick(c map[string]uint64) string {
 	var out []string
-	for _, n := range []string{"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "packet_seq_err", "local_ack_timeout_err", "repeated_requests", "roce_slow_restart", "pacing_wait", "window_wait", "np_cnp_delay"} {
+	for _, n := range []string{"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "packet_seq_err", "local_ack_timeout_err", "repeated_requests", "roce_slow_restart", "implied_nak_seq_err", "link_rx_dropped", "icrc_id_window", "roce_adp_retrans", "pacing_wait", "window_wait", "np_cnp_delay"} {
 		out = append(out, fmt.Sprintf("%s %d", n, c[n]))
 	}
 	return strings.Join(out, ", ")
