@@ -26,6 +26,8 @@
 //     which tshark decodes. classes.go says where each class of error is met;
 //   - faults: the same with loss, duplication and reordering, made by netem in
 //     the guest or by link/fault on our side;
+//   - congestion: rxe relay as a bottleneck between the guest and us, and what becomes of
+//     marks, losses and CNPs, some of which the guest's program makes by hand;
 //   - multicast: groups, with verbs_peer.py, librdmacm's mckey, and a second
 //     device of ours.
 //
