@@ -54,6 +54,18 @@ func (p *Pacer) Unsent(now int64, octets int, rate int64) {
 	p.next = max(now, p.due)
 }
 
+// Change says that the rate is another one from now on: what is waited for at the
+// old one takes as long as it does at the new one. 0 is as fast as can be, where
+// nothing is waited for, and lateness is not made good at another rate.
+func (p *Pacer) Change(now, from, to int64) {
+	left := p.next - now
+	*p = Pacer{}
+	if left > 0 && from > 0 && to > 0 {
+		p.next = now + int64(min(float64(left)*(float64(from)/float64(to)), math.MaxInt64/4))
+		p.due = p.next
+	}
+}
+
 // Burst returns how many octets may leave at once: what a rate carries in
 // PaceBurst. One packet always may.
 func Burst(rate int64) int { return int(min(rate/8/(1e9/PaceBurst), math.MaxInt32)) }

@@ -219,3 +219,25 @@ func TestPacerBehind(t *testing.T) {
 	}
 	require.InDelta(t, 20, sent, 1, "100 us at twice the rate take 20 bursts of 10 us")
 }
+
+// TestPacerChange: what is left to wait for is the same octets at the new rate, of
+// whatever rates; without one there is nothing, and lateness is forgotten.
+func TestPacerChange(t *testing.T) {
+	for _, from := range []int64{1, 1000, 77e6, 1_600e9} {
+		for _, to := range []int64{1, 1000, 77e6, 1_600e9} {
+			var p Pacer
+			p.Idle(1e9)
+			p.Sent(1e9, 4096, from, LateLimit)
+			p.Change(1e9, from, to)
+			require.InDelta(t, 4096*8e9/float64(to), float64(p.Next()-1e9), 1+float64(from)/float64(to))
+			before := p.Next()
+			p.Sent(before, 4096, to, LateLimit)
+			require.Greater(t, p.Next(), before)
+			p.Change(1e9, to, 0)
+			require.Equal(t, Pacer{}, p)
+		}
+	}
+	p := Pacer{due: 5, next: 7}
+	p.Change(10, 1000, 2000)
+	require.Equal(t, Pacer{}, p)
+}

@@ -226,9 +226,13 @@ func (s *shard) begin(now int64, q *qp, m verbs.AttrMask) {
 	if f := q.eng.Flow(); f != nil {
 		limit = cc.Slower(limit, f.Rate)
 	}
-	if limit != q.limit || a.State <= verbs.StateInit {
+	switch before := q.rate(now); {
+	case a.State <= verbs.StateInit:
+		before = 0 // what it waited for was of another connection
+		fallthrough
+	case limit != q.limit:
 		q.limit = limit
-		s.release(now, q)
+		s.repace(now, q, before)
 	}
 }
 
@@ -277,6 +281,7 @@ func (s *shard) configure(now int64, q *qp, c *cc.Config) {
 	if q.control == nil {
 		return
 	}
+	before := q.rate(now)
 	if q.algorithm == c.Algorithm {
 		q.control.Configure(now, c)
 	} else {
@@ -289,6 +294,6 @@ func (s *shard) configure(now int64, q *qp, c *cc.Config) {
 	if f := q.eng.Flow(); f != nil && q.cnp.flow != nil {
 		s.classify(q, f, q.eng.Attr().AV.TrafficClass)
 	}
-	s.release(now, q)
+	s.repace(now, q, before)
 	s.bells.Ring(q.index) // a step looks after it
 }

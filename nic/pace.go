@@ -67,14 +67,14 @@ func (s *shard) unpace(now int64) {
 	}
 }
 
-// release lets a queue pair go that waits, and forgets what it has sent: its rate
-// is another now, or there is none.
-func (s *shard) release(now int64, q *qp) {
+// repace has a queue pair whose rate was another until now wait as long as the new
+// one asks for. That is not nothing: who sets rates again and again would have none.
+func (s *shard) repace(now int64, q *qp, before int64) {
 	if q.paced != 0 {
 		s.countPacing(now, q)
 		s.paced.remove(q)
 	}
-	q.pacer = cc.Pacer{}
+	q.pacer.Change(now, before, q.rate(now))
 	s.touch(q)
 }
 
