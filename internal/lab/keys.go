@@ -178,6 +178,9 @@ func list[T any](name string, at func(*T) *[]string) key[T] {
 			if !ok {
 				return takes
 			}
+			if len(names)+len(more) > maxFlows {
+				return fmt.Errorf("%d hosts at most", maxFlows)
+			}
 			names = append(names, more...)
 			return nil
 		}

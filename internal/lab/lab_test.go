@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -357,7 +358,30 @@ func TestRefused(t *testing.T) {
 	_, err := Parse("t.toml", "t", []byte("seed = 'x'\nmtu = 1\n[cc]\nrp_gd = 77"))
 	require.Len(t, strings.Split(err.Error(), "\n"), 3)
 	_, err = Parse("t.toml", "t", make([]byte, maxFile+1))
-	require.ErrorContains(t, err, "longer than 1048576 octets")
+	require.ErrorContains(t, err, "longer than 131072 octets")
+}
+
+// TestBounded: what is wrong with a file is told in some lines, and none of the most
+// that a file can hold takes long or much memory, as it would without bounds.
+func TestBounded(t *testing.T) {
+	fits := func(line string) string { return strings.Repeat(line, maxFile/len(line)-2) }
+	var unknown strings.Builder
+	for i := 0; unknown.Len() < maxFile-12; i++ {
+		fmt.Fprintf(&unknown, "x%d=1\n", i)
+	}
+	for name, text := range map[string]string{
+		"unknown keys": unknown.String(),
+		"flows":        fits("[[flow]]\nfrom='h1'\nto='h9'\n"),
+		"hosts":        "[[flow]]\nto='h2'\nfrom=[" + strings.Repeat("'h1..h1024',", 10_000) + "]",
+	} {
+		begun := time.Now()
+		_, err := Parse("t.toml", "t", []byte(text))
+		require.Error(t, err, name)
+		require.LessOrEqual(t, len(strings.Split(err.Error(), "\n")), maxErrors+1, name)
+		t.Logf("%s: %v", name, time.Since(begun))
+	}
+	_, err := Parse("t.toml", "t", []byte("[[flow]]\nto='h2'\nfrom=['h1..h1000','h1..h1000']"))
+	require.ErrorContains(t, err, "t.toml:3: from = [...]: it takes 1024 hosts at most")
 }
 
 // A host may have a line of its own, and lists of hosts pair off.

@@ -14,8 +14,10 @@ import (
 	"github.com/gorxe/gorxe/sim"
 )
 
-// maxFile bounds what is read as a scenario.
-const maxFile = 1 << 20
+const (
+	maxFile   = 128 << 10 // octets of a scenario: reading TOML takes the square of its keys
+	maxErrors = 20        // that are told
+)
 
 // Parse reads a scenario; file is what errors call it, and name what reports do.
 // settings are changes to parameters of congestion control, NAME=VALUE, after what
@@ -45,7 +47,7 @@ func Parse(file, name string, text []byte, settings ...string) (*Scenario, error
 	}
 	r.s.settle()
 	r.check()
-	return r.s, errors.Join(r.errs...)
+	return r.s, r.wrong()
 }
 
 // reader carries a file into a Scenario.
@@ -63,14 +65,36 @@ type reader struct {
 	pfcAt int
 	ccAt  int
 	errs  []error
+	more  int // errors
+
+	at, lines int // lines before an offset
 }
 
+// line returns the line of a node. Nodes come in the order of the file.
 func (r *reader) line(n *unstable.Node) int {
-	return 1 + bytes.Count(r.text[:n.Raw.Offset], []byte("\n"))
+	to := int(n.Raw.Offset)
+	if to < r.at {
+		r.at, r.lines = 0, 0
+	}
+	r.lines += bytes.Count(r.text[r.at:to], []byte("\n"))
+	r.at = to
+	return 1 + r.lines
 }
 
 func (r *reader) add(line int, format string, args ...any) {
+	if len(r.errs) == maxErrors {
+		r.more++
+		return
+	}
 	r.errs = append(r.errs, fmt.Errorf("%s:%d: %s", r.file, line, fmt.Sprintf(format, args...)))
+}
+
+// wrong returns what is wrong with the file, or nil.
+func (r *reader) wrong() error {
+	if r.more > 0 {
+		r.errs = append(r.errs, fmt.Errorf("%s: and %d more", r.file, r.more))
+	}
+	return errors.Join(r.errs...)
 }
 
 func (r *reader) read() {
