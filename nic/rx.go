@@ -70,7 +70,7 @@ func (s *shard) datagram(now int64, n int, by stepper) {
 			if r == trace.DropICRC && s.counts[r] == 1 {
 				s.n.cfg.Logger.Warn(r.Explain(), "device", s.n.cfg.Name, "shard", s.index, "from", d.Src, "counter", r.String())
 			}
-		} else if r = s.packet(now, &f, d.Segment(i), by); r == trace.None || r == trace.NoteCNP || r == trace.DropCNP || r == trace.DropStray && s.expects(&f, d.Segment(i)) {
+		} else if r = s.packet(now, &f, d.Segment(i), by); r == trace.None || r == trace.NoteCNP || (r == trace.DropCNP || r == trace.DropStray) && s.expects(&f, d.Segment(i)) {
 			s.verify.Confirm()
 		}
 		if s.judge != nil {
@@ -96,7 +96,7 @@ func (s *shard) expects(f *from, b []byte) bool {
 	}
 	q := s.n.byQPN(p.DestQP)
 	switch {
-	case q == nil:
+	case q == nil, q.class == bth.UD && p.Info().Class == bth.ClassCNP: // it tells no Q_Key
 		return false
 	case q.s == s:
 		r := q.admits(f, p)

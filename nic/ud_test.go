@@ -386,6 +386,9 @@ func TestHiddenIDsOfDatagrams(t *testing.T) {
 				func(p *bth.Packet) { p.QKey |= 1 << 31 },
 				func(p *bth.Packet) { p.DestQP ^= 0x10 },
 				func(p *bth.Packet) { p.Opcode = bth.RCSendOnly },
+				func(p *bth.Packet) { // it has no Q_Key
+					*p = bth.Packet{Opcode: bth.CNP, BECN: true, PKey: p.PKey, DestQP: p.DestQP, Payload: make([]byte, bth.CNPReserved)}
+				},
 			}
 			for _, w := range wrong {
 				for id := range uint16(3) {
