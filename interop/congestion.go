@@ -213,7 +213,7 @@ func (w *world) whileMoving(m *models, do func() error) error {
 }
 
 // forgeries is how many CNPs are sent at a time.
-const forgeries = 100
+const forgeries = 40
 
 // addrOfNobody is one on the same network.
 func addrOfNobody(like netip.Addr) netip.Addr {
