@@ -47,10 +47,14 @@ func (d *DCQCN) Start(now int64, p Path) {
 }
 
 // Configure takes other parameters. What they say of a beginning is for the next.
+// Where CNPs do not slow it down any more, those that came do not either.
 func (d *DCQCN) Configure(now int64, c *Config) {
 	d.advance(now)
 	d.c = c
 	d.bound()
+	if !c.RPEnable {
+		d.on, d.restart = false, false
+	}
 	if d.on {
 		d.rate, d.target = d.clamp(d.rate), d.clamp(d.target)
 	}

@@ -592,3 +592,17 @@ func FuzzDCQCN(f *testing.F) {
 		}
 	})
 }
+
+// TestDisabledWhileLimited: a limit ends when CNPs are not to slow it down any more.
+func TestDisabledWhileLimited(t *testing.T) {
+	c := Default()
+	d := NewDCQCN(&c)
+	d.Start(0, Path{Limit: 512, MTU: 1024, Line: 10e9})
+	d.OnCNP(0)
+	require.NotZero(t, d.Rate(0))
+	off := c
+	off.RPEnable = false
+	d.Configure(0, &off)
+	require.Zero(t, d.Rate(0))
+	require.False(t, d.State(0).Limited)
+}
