@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +19,8 @@ func newCCCmd() *cobra.Command {
 		Use:   "cc",
 		Short: "Show and change the congestion control of a running rxed's devices",
 		Long: `Show and change the congestion control of a running rxed's devices: DCQCN with mlx5's
-parameters, or another algorithm, while queue pairs are at work. docs/rxed.md tells
-what the parameters do, and how to have them at the next start.
+parameters, or another algorithm, while queue pairs are at work. docs/dcqcn.md tells
+what the parameters do, docs/rxed.md how to have them at the next start.
 
 A NIC that a command embeds has none that could be changed while it runs: choose
 with --cc of that command, such as rxe perf write_bw --cc none.`,
@@ -145,7 +146,7 @@ ends, or reads another configuration; [device.cc] of that is for what should sta
 		for _, p := range now.Parameters {
 			if old := was.Get(p.Name); old != p.Value {
 				n++
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s -> %s %s\n", dev.Name, p.Name, old, p.Value, p.Unit)
+				fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(fmt.Sprintf("%s %s: %s -> %s %s", dev.Name, p.Name, old, p.Value, p.Unit)))
 			}
 		}
 		if n == 0 {

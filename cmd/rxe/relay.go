@@ -186,8 +186,8 @@ func (b bitRate) Set(s string) error {
 		}
 	}
 	v, err := strconv.ParseFloat(digits, 64)
-	if v *= unit; err != nil || !(v >= 0 && v <= relay.MaxRate) {
-		return errors.New("bits a second as a number, or with k, M or G (powers of 1000) after it, such as 500M; at most 1000G")
+	if v *= unit; err != nil || !(v == 0 || v >= relay.MinRate && v <= relay.MaxRate) {
+		return errors.New("bits a second as a number, or with k, M or G (powers of 1000) after it, such as 500M; at least 1k, at most 1000G, or 0")
 	}
 	*b.n = int64(math.Round(v))
 	return nil

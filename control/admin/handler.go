@@ -245,7 +245,7 @@ func ParseCC(words []string) (map[string]string, error) {
 	for i, w := range words {
 		name, value, ok := strings.Cut(strings.TrimSpace(w), "=")
 		switch {
-		case !ok && i == 0 && name != "":
+		case !ok && i == 0 && name != "" && !strings.Contains(name, "_") && name != "profile": // as no parameter is named
 			name, value = "algorithm", name
 		case !ok || name == "" || value == "":
 			return nil, fmt.Errorf("%.64q: it takes name=value, such as rp_ai_rate=10", w)
