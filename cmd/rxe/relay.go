@@ -186,10 +186,10 @@ func (b bitRate) Set(s string) error {
 		}
 	}
 	v, err := strconv.ParseFloat(digits, 64)
-	if v *= unit; err != nil || !(v == 0 || v >= relay.MinRate && v <= relay.MaxRate) {
-		return errors.New("bits a second as a number, or with k, M or G (powers of 1000) after it, such as 500M; at least 1k, at most 1000G, or 0")
+	if v *= unit; err != nil || !(v >= 0 && v <= relay.MaxRate) {
+		return errors.New("bits a second as a number, or with k, M or G (powers of 1000) after it, such as 500M; at most 1000G")
 	}
-	*b.n = int64(math.Round(v))
+	*b.n = int64(math.Ceil(v)) // 0 alone is none
 	return nil
 }
 
