@@ -180,7 +180,7 @@ func TestParse(t *testing.T) {
 		"":                                 "dcqcn, none, window, swift",
 		"bbr":                              `algorithm of "bbr"`,
 		"dcqcn,swift":                      "name=value",
-		"rp_ai_rate": "has no value",
+		"rp_ai_rate":                       "has no value",
 		"rp_ai_rate=1,rp_hai_rate=0":       "1 to 1600000 Mb/s",
 		"rp_ai_rate=1,,rp_hai_rate=1":      "name=value",
 		"rp_ai_rate=1,rp_min_rate=2000":    "rp_min_rate of 2000 Mb/s is above rp_max_rate of 1000 Mb/s",
