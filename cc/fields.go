@@ -172,7 +172,7 @@ func (c *Config) Parse(list string) error {
 			if i > 0 || name == "" {
 				return fmt.Errorf("%q: it takes an algorithm (%s), then name=value, with commas between", item, find("algorithm").Range())
 			}
-			if find(name) != nil || name == "profile" {
+			if known := find(name) != nil || name == "profile"; known && name != AlgWindow {
 				return fmt.Errorf("%s has no value: it takes %s=VALUE", name, name)
 			}
 			name, value = "algorithm", name
