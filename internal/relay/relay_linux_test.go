@@ -146,6 +146,7 @@ func (e *end) moves(b *end, n int) {
 		require.NoError(e.t, err)
 		require.NoError(e.t, wc[0].Err())
 	}
+	must(b.dev.Counters()) // after this what its device wrote is there, by Go's rules too
 	require.Equal(e.t, m[:n], b.mr.Bytes()[:n])
 	require.Equal(e.t, m[:n], m[len(m)/2:len(m)/2+n])
 }
