@@ -482,6 +482,7 @@ func TestDisabled(t *testing.T) {
 // NAKs cut the rate where that is wanted; other losses never do.
 func TestSlowRestart(t *testing.T) {
 	c := profile(t, "mlx5")
+	c.RoCESlowRestart = true
 	d := startDCQCN(c, 10e9)
 	require.Equal(t, TakenForLoss, d.OnLoss(0, LossTimeout))
 	require.Equal(t, TakenForLoss, d.OnLoss(0, LossImplied))
