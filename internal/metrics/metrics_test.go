@@ -91,8 +91,8 @@ func TestCongestion(t *testing.T) {
 		`node_infiniband_np_ecn_marked_roce_packets_received_total{device="rxe1",port="1"} [1-9]`,
 		`node_infiniband_np_cnp_packets_sent_total{device="rxe1",port="1"} [1-9]`,
 		`node_infiniband_rp_cnp_packets_handled_total{device="rxe0",port="1"} [1-9]`,
-		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} [1-9]`,
-		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 1`,
+		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} 0`, // off by default
+		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 0`,
 		`gorxe_np_cnp_delay_seconds_total{device="rxe1"} \S`,
 	} {
 		require.Regexp(t, "(?m)^"+want, text)
