@@ -26,9 +26,6 @@ const (
 	ect0  = 2
 )
 
-// longAgoCNP is when nobody has sent one yet.
-const longAgoCNP = longAgo
-
 // notifications is when CNPs were last sent, for the pacing keys that are not a
 // queue pair: shards share it.
 type notifications struct {
@@ -177,7 +174,6 @@ func (s *shard) sentCNP(q *qp, left bool) {
 		}
 	}
 	s.stats.cnpDelay += d
-	s.stats.cnpDelayMax = max(s.stats.cnpDelayMax, d)
 }
 
 // forgetCNP takes back what a queue pair was to send to a peer that it has no more.
@@ -214,7 +210,7 @@ func (s *shard) begin(now int64, q *qp, m verbs.AttrMask) {
 	}
 	if f := q.eng.Flow(); f != nil && q.control != nil && m&verbs.AttrAV != 0 {
 		if q.cnp.flow == nil {
-			q.cnp.last = longAgoCNP
+			q.cnp.last = longAgo
 		}
 		q.cnp.flow = new(wire.Flow)
 		s.classify(q, f, a.AV.TrafficClass)

@@ -264,8 +264,8 @@ type shardStats struct {
 	waited int64 // nanoseconds that something waited for the link
 	since  int64 // when that was last added to; 0 while nothing waits
 
-	cnpDelay, cnpDelayMax int64  // nanoseconds from mark to CNP
-	cnpIgnored            uint64 // of no queue pair, or from a stranger
+	cnpDelay   int64  // nanoseconds from mark to CNP
+	cnpIgnored uint64 // of no queue pair, or from a stranger
 
 	told qpTotals // what Counters said last
 }

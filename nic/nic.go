@@ -88,7 +88,7 @@ func Open(cfg Config) (*NIC, error) {
 	n.regions = mr.NewTable(n.rng.Uint64())
 	n.port.Store(cfg.firstPort())
 	n.cc.Store(cfg.CC)
-	n.notified = notifications{port: longAgoCNP, dest: make(map[netip.Addr]int64)}
+	n.notified = notifications{port: longAgo, dest: make(map[netip.Addr]int64)}
 	for i, l := range cfg.Links {
 		n.shards = append(n.shards, newShard(n, i, l))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gorxe/gorxe/control/admin"
 	"github.com/gorxe/gorxe/internal/inspect"
 	"github.com/gorxe/gorxe/internal/inspect/inspecttest"
+	"github.com/gorxe/gorxe/nic"
 	"github.com/gorxe/gorxe/verbs"
 )
 
@@ -86,13 +87,22 @@ func TestValues(t *testing.T) {
 // Marks, notifications and slow restarts are counted by the names that node_exporter
 // gives mlx5's.
 func TestCongestion(t *testing.T) {
-	text := scrape(t, busy(t, "tx ce 100%; tx drop every=3 limit=1"))
+	a, b := inspecttest.Pair(t, "tx ce 100%; tx drop every=3 limit=1", nil)
+	for _, n := range []*nic.NIC{a.NIC, b.NIC} {
+		c := n.CC()
+		c.RoCESlowRestart = true // it is off by default
+		require.NoError(t, n.SetCC(c))
+	}
+	q, _ := inspecttest.Connect(t, a, b, verbs.ConnectOptions{PathMTU: 1024, Timeout: 20})
+	wc := inspecttest.Write(t, a, b, q, 10000)
+	require.NoError(t, wc.Err())
+	text := scrape(t, []admin.Device{a.Device, b.Device})
 	for _, want := range []string{
 		`node_infiniband_np_ecn_marked_roce_packets_received_total{device="rxe1",port="1"} [1-9]`,
 		`node_infiniband_np_cnp_packets_sent_total{device="rxe1",port="1"} [1-9]`,
 		`node_infiniband_rp_cnp_packets_handled_total{device="rxe0",port="1"} [1-9]`,
-		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} 0`, // off by default
-		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 0`,
+		`node_infiniband_roce_slow_restart_used_total{device="rxe0",port="1"} [1-9]`,
+		`node_infiniband_roce_slow_restart_total{device="rxe0",port="1"} 1`,
 		`gorxe_np_cnp_delay_seconds_total{device="rxe1"} \S`,
 	} {
 		require.Regexp(t, "(?m)^"+want, text)
